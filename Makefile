@@ -1,0 +1,41 @@
+# One entry point for people and CI. Everything runs from .venv, which `make setup` builds from hashes.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup test lint types contracts pytest demo proof pins clean
+
+help: ## Show what there is
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/.ready ## Make .venv from requirements.txt (hashes required) and install the project into it
+
+.venv/.ready: requirements.txt pyproject.toml
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed"'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+test: setup lint types contracts pytest ## Lint, types, import contracts and every test but the long proofs
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+contracts: setup
+	$(BIN)/lint-imports
+
+pytest: setup
+	$(BIN)/pytest -m "not proof"
+
+demo: setup ## The whole promise in one minute, with a kill -9 in the middle
+	$(BIN)/chargeonce demo
+
+proof: setup ## The long proofs
+	$(BIN)/pytest -m proof
+
+clean: ## Remove what `make` made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
