@@ -1,0 +1,43 @@
+"""What the gateway's questions answer, as plain values."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from workflows.domain.answer import PaymentIntent
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list, newest first.
+
+    `complete` is False where the request failed or an item could not be read; the list ends with such a page.
+    """
+
+    payment_intents: tuple[PaymentIntent, ...]
+    complete: bool
+    has_more: bool
+    request_id: str | None = None
+    stripe_epoch_seconds: float | None = None
+    failure: str | None = None
+    retry_after_seconds: float | None = None
+
+
+class PaymentMethodKind(StrEnum):
+    """What a search for a customer's payment method can end with."""
+
+    DEFAULT = "default"  # the customer's invoice default
+    ONLY_CARD = "only_card"  # no default, and exactly one card is attached
+    NONE = "none"
+    SEVERAL = "several"  # a choice between cards is not ours to make
+    CUSTOMER_DELETED = "customer_deleted"
+    CUSTOMER_MISSING = "customer_missing"
+    UNKNOWN = "unknown"  # Stripe did not answer: ask again
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentMethodFinding:
+    """How a customer can be charged. `payment_method` is set exactly for DEFAULT and ONLY_CARD."""
+
+    kind: PaymentMethodKind
+    payment_method: str | None
+    reason: str

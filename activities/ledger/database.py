@@ -1,0 +1,47 @@
+"""The pool: every connection of the ledger is opened here, and checked for what durability rests on."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from workflows.domain.errors import RefusedToStart, invariant
+
+Pool = asyncpg.Pool[asyncpg.Record]
+Connection = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+
+STATEMENT_TIMEOUT_SECONDS = 60.0
+
+
+async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+    # I1: an intent that a power cut can take back was never committed.
+    durable = await connection.fetchval("SHOW synchronous_commit")
+    invariant(durable == "on", f"synchronous_commit is {durable}, but must be on")
+
+
+@asynccontextmanager
+async def open_pool(database_url: str, *, connections: int = 8) -> AsyncIterator[Pool]:
+    """Yield a pool of at most `connections` connections to the ledger.
+
+    Raises:
+        RefusedToStart: The database can't be reached, or has no schema yet.
+    """
+    try:
+        pool = await asyncpg.create_pool(
+            database_url,
+            min_size=1,
+            max_size=connections,
+            init=_prepare,
+            command_timeout=STATEMENT_TIMEOUT_SECONDS,
+            server_settings={"synchronous_commit": "on", "application_name": "chargeonce"},
+        )
+    except (OSError, asyncpg.PostgresError) as error:
+        raise RefusedToStart(f"the ledger's database can't be reached: {error}") from error
+    try:
+        if await pool.fetchval("SELECT to_regclass('billing_runs')") is None:
+            raise RefusedToStart("the database has no ledger yet: run `chargeonce migrate`")
+        yield pool
+    finally:
+        await pool.close()

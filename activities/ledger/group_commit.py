@@ -1,0 +1,96 @@
+"""Group commit: everybody who waits for the same kind of write shares the next transaction.
+
+One flush runs at a time; while it runs, newcomers gather and become the next batch. Under load the cost of a
+commit is spread over everyone in it, and without load nobody waits for company.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+import asyncpg
+
+from workflows.domain.errors import InvariantViolation
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class GroupCommit(Generic[Item, Result]):
+    """Batches submitted items into calls of `flush`, which returns one result per item, in order.
+
+    Two items with the same subject never share a batch, since one statement may touch a row only once.
+    """
+
+    def __init__(
+        self,
+        flush: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        *,
+        subject: Callable[[Item], str],
+        batch_size_max: int = 256,
+    ) -> None:
+        self._flush = flush
+        self._subject = subject
+        self._batch_size_max = batch_size_max
+        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._flusher: asyncio.Task[None] | None = None
+
+    async def submit(self, item: Item) -> Result:
+        """Return the result for `item` once the transaction that holds it has committed.
+
+        Raises whatever `flush` raised for it. If the caller is cancelled, the write may still happen.
+        """
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.create_task(self._flush_all())
+        return await future
+
+    async def _flush_all(self) -> None:
+        while self._waiting:
+            batch = self._take_batch()
+            try:
+                await self._flush_batch(batch)
+            except asyncio.CancelledError:
+                for _, future in batch:
+                    future.cancel()
+                raise
+
+    def _take_batch(self) -> list[tuple[Item, "asyncio.Future[Result]"]]:
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        held_back: list[tuple[Item, asyncio.Future[Result]]] = []
+        subjects: set[str] = set()
+        while self._waiting and len(batch) < self._batch_size_max:
+            entry = self._waiting.popleft()
+            subject = self._subject(entry[0])
+            if subject in subjects:
+                held_back.append(entry)
+            else:
+                subjects.add(subject)
+                batch.append(entry)
+        self._waiting.extendleft(reversed(held_back))
+        return batch
+
+    async def _flush_batch(self, batch: list[tuple[Item, "asyncio.Future[Result]"]]) -> None:
+        try:
+            results = await self._flush([item for item, _ in batch])
+        except (asyncpg.PostgresError, InvariantViolation) as error:
+            if len(batch) == 1:
+                _fail(batch, error)
+                return
+            # The server rolled the whole batch back. One bad row must not take the others with it.
+            for entry in batch:
+                await self._flush_batch([entry])
+        except Exception as error:  # noqa: BLE001 - every waiter must hear of it, whatever it is
+            _fail(batch, error)
+        else:
+            for (_, future), result in zip(batch, results, strict=True):
+                if not future.done():
+                    future.set_result(result)
+
+
+def _fail(batch: "list[tuple[Item, asyncio.Future[Result]]]", error: Exception) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)

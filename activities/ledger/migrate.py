@@ -1,0 +1,105 @@
+"""Apply the migrations, each once, each in a transaction of its own, one migrator at a time.
+
+Files are named `NNNN_pre_*.sql` (applied before the new code runs) or `NNNN_post_*.sql` (after the old code
+is gone). An applied file is never edited: its hash is kept and compared.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+
+import asyncpg
+
+from workflows.domain.errors import InvalidInput, RefusedToStart
+
+_LOCK = 7_240_911  # any constant: the advisory lock that serialises migrators
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    name text PRIMARY KEY, sha256 text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+_GRANTS = """
+GRANT USAGE ON SCHEMA public TO {role};
+GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role};
+GRANT INSERT, UPDATE ON billing_runs, charges, keys, attempts TO {role};
+GRANT INSERT ON skipped_rows, takeovers, decisions TO {role};
+GRANT DELETE ON skipped_rows TO {role};
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file of `migrations/`."""
+
+    name: str
+    sql: str
+
+    @property
+    def sha256(self) -> str:
+        """The hash by which an edit of an applied file is noticed."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def known_migrations() -> list[Migration]:
+    """Return the migrations that this version ships, in order."""
+    folder = files("activities.ledger").joinpath("migrations")
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [Migration(name, folder.joinpath(name).read_text(encoding="utf-8")) for name in names]
+
+
+async def migrate(
+    database_url: str, *, app_role: str | None = None, movable_clock: bool = False
+) -> list[str]:
+    """Bring the schema to this version and return the names of the migrations applied now.
+
+    Args:
+        database_url: A connection as the schema's owner.
+        app_role: The role that workers log in with; it is granted what they need and no more.
+        movable_clock: Whether `move_ledger_clock` may ever work on this database. Only the first migration
+            of a database decides; production leaves it False.
+
+    Raises:
+        RefusedToStart: An applied migration was edited, or the database is newer than this version.
+    """
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
+        await connection.execute(_LEDGER)
+        applied = await _apply_missing(connection)
+        await connection.execute(
+            "INSERT INTO ledger_clock (movable) VALUES ($1) ON CONFLICT DO NOTHING", movable_clock
+        )
+        if app_role is not None:
+            await connection.execute(_GRANTS.format(role=_quoted(app_role)))
+        return applied
+    finally:
+        await connection.close()
+
+
+async def _apply_missing(connection: "asyncpg.Connection[asyncpg.Record]") -> list[str]:
+    done = {row["name"]: row["sha256"] for row in await connection.fetch("SELECT * FROM schema_migrations")}
+    known = known_migrations()
+    if unknown := sorted(done.keys() - {migration.name for migration in known}):
+        raise RefusedToStart(f"the database has migrations this version does not know: {', '.join(unknown)}")
+    applied = []
+    for migration in known:
+        if migration.name in done:
+            if done[migration.name] != migration.sha256:
+                raise RefusedToStart(f"{migration.name} was edited after it was applied")
+            continue
+        async with connection.transaction():
+            await connection.execute(migration.sql)
+            await connection.execute(
+                "INSERT INTO schema_migrations (name, sha256) VALUES ($1, $2)",
+                migration.name,
+                migration.sha256,
+            )
+        applied.append(migration.name)
+    return applied
+
+
+def _quoted(role: str) -> str:
+    if not role.replace("_", "").isalnum():
+        raise InvalidInput(f"not a role name: {role[:40]!a}")
+    return f'"{role}"'

@@ -1,0 +1,237 @@
+-- name: claim_slice
+-- Take the charges of a slice that are not settled and due: a new fence makes every earlier sender of them
+-- harmless. $1 run_id, $2 slice_no
+WITH token AS MATERIALIZED (SELECT nextval('fences') AS fence)
+UPDATE charges c
+   SET fence = token.fence, due_at = NULL
+  FROM token
+ WHERE c.run_id = $1
+   AND c.slice_no = $2
+   AND c.state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling')
+   AND (c.due_at IS NULL OR c.due_at <= ledger_now())
+RETURNING c.*
+
+-- name: claim_due
+-- Take up to $2 charges of run $1 that are not settled and due, whatever their slice.
+WITH token AS MATERIALIZED (SELECT nextval('fences') AS fence),
+due AS MATERIALIZED (
+    SELECT charge_id
+      FROM charges
+     WHERE run_id = $1
+       AND state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling')
+       AND (due_at IS NULL OR due_at <= ledger_now())
+     ORDER BY due_at NULLS FIRST, charge_id
+     LIMIT $2
+       FOR UPDATE SKIP LOCKED
+)
+UPDATE charges c
+   SET fence = token.fence, due_at = NULL
+  FROM token, due
+ WHERE c.charge_id = due.charge_id
+RETURNING c.*
+
+-- name: read_charges
+-- The rows as they are now. $1 charge_ids
+SELECT * FROM charges WHERE charge_id = ANY ($1::text[])
+
+-- name: intend_first
+-- Commit the first send of each new key: the charge moves under all its guards (I13), the key freezes path and
+-- parameters (I3), the attempt is journaled (I7). A version above 1 needs a predecessor that is older than the
+-- window (I4). Rows that fail a guard are missing from the result.
+-- $1 charge_ids $2 run_ids $3 fences $4 states before $5 states after $6 operations $7 versions
+-- $8 PaymentIntents before $9 keys $10 previous keys $11 paths $12 parameters $13 fingerprints $14 reasons
+-- $15 window in seconds
+WITH input AS MATERIALIZED (
+    SELECT *
+      FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::integer[],
+                  $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[])
+        AS t (charge_id, run_id, fence, before, after, operation, version,
+              payment_intent, key, previous_key, path, parameters, fingerprint, reason)
+),
+moment AS MATERIALIZED (SELECT ledger_now() AS at),
+guarded AS (
+    UPDATE charges c
+       SET state = i.after,
+           create_version = CASE i.operation WHEN 'create' THEN i.version ELSE c.create_version END,
+           confirm_version = CASE i.operation WHEN 'confirm' THEN i.version ELSE c.confirm_version END,
+           cancel_version = CASE i.operation WHEN 'cancel' THEN i.version ELSE c.cancel_version END,
+           payment_intent = CASE i.operation WHEN 'create' THEN NULL ELSE c.payment_intent END,
+           reason = NULL,
+           due_at = NULL,
+           changed_at = moment.at
+      FROM input i, moment
+     WHERE c.charge_id = i.charge_id
+       AND c.run_id = i.run_id
+       AND c.fence = i.fence
+       AND c.state = i.before
+       AND c.payment_intent IS NOT DISTINCT FROM i.payment_intent
+       AND i.version = 1 + CASE i.operation WHEN 'create' THEN c.create_version
+                                            WHEN 'confirm' THEN c.confirm_version
+                                            ELSE c.cancel_version END
+       AND (i.previous_key IS NULL
+            OR EXISTS (SELECT FROM keys p
+                        WHERE p.key = i.previous_key
+                          AND p.first_intended_at <= moment.at - $15 * interval '1 second'))
+    RETURNING c.charge_id, c.latest_charge
+),
+frozen AS (
+    INSERT INTO keys (key, charge_id, operation, version, payment_intent, path, parameters, fingerprint,
+                      first_intended_at, latest_charge_before, reason)
+    SELECT i.key, i.charge_id, i.operation, i.version, i.payment_intent, i.path, i.parameters, i.fingerprint,
+           moment.at, g.latest_charge, i.reason
+      FROM input i JOIN guarded g USING (charge_id), moment
+    RETURNING key
+)
+INSERT INTO attempts (key, send_no, fence, reason, intended_at)
+SELECT i.key, 1, i.fence, i.reason, moment.at
+  FROM input i JOIN frozen USING (key), moment
+RETURNING key, send_no, intended_at
+
+-- name: intend_again
+-- Commit one more send of a key that is frozen already, under the same guards, and only while the key is
+-- younger than window minus margin (I5). Rows that fail a guard are missing from the result.
+-- $1 charge_ids $2 run_ids $3 fences $4 states $5 create versions $6 confirm versions $7 PaymentIntents
+-- $8 keys $9 reasons $10 window minus margin in seconds
+WITH input AS MATERIALIZED (
+    SELECT *
+      FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::integer[], $6::integer[], $7::text[],
+                  $8::text[], $9::text[])
+        AS t (charge_id, run_id, fence, state, create_version, confirm_version, payment_intent, key, reason)
+),
+moment AS MATERIALIZED (SELECT ledger_now() AS at),
+guarded AS (
+    UPDATE charges c
+       SET due_at = NULL, changed_at = moment.at
+      FROM input i, moment
+     WHERE c.charge_id = i.charge_id
+       AND c.run_id = i.run_id
+       AND c.fence = i.fence
+       AND c.state = i.state
+       AND c.create_version = i.create_version
+       AND c.confirm_version = i.confirm_version
+       AND c.payment_intent IS NOT DISTINCT FROM i.payment_intent
+       AND EXISTS (SELECT FROM keys k
+                    WHERE k.key = i.key
+                      AND k.first_intended_at > moment.at - $10 * interval '1 second')
+    RETURNING c.charge_id
+)
+INSERT INTO attempts (key, send_no, fence, reason, intended_at)
+SELECT i.key, 1 + (SELECT max(a.send_no) FROM attempts a WHERE a.key = i.key), i.fence, i.reason, moment.at
+  FROM input i JOIN guarded USING (charge_id), moment
+RETURNING key, send_no, intended_at
+
+-- name: record_answers
+-- Complete the journal, always; then move the charge, but only if state, versions and PaymentIntent are still
+-- those of the intent, or the answer is a final word about the row's own PaymentIntent (I11, I14).
+-- $1 keys $2 send_nos $3 charge_ids $4 states before $5 create versions $6 confirm versions
+-- $7 PaymentIntents before $8 states after (NULL: none proved) $9 PaymentIntents answered $10 latest charges
+-- $11 reasons $12 transports $13 http statuses $14 error types $15 codes $16 decline codes $17 advice codes
+-- $18 messages $19 replayed $20 request ids $21 Stripe dates $22 PaymentIntent statuses $23 proofs $24 causes
+WITH input AS MATERIALIZED (
+    SELECT *
+      FROM unnest($1::text[], $2::integer[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::text[],
+                  $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::integer[], $14::text[],
+                  $15::text[], $16::text[], $17::text[], $18::text[], $19::boolean[], $20::text[],
+                  $21::timestamptz[], $22::text[], $23::text[], $24::text[])
+        AS t (key, send_no, charge_id, before, create_version, confirm_version, payment_intent,
+              after, answered_intent, latest_charge, reason, transport, http_status, error_type,
+              code, decline_code, advice_code, message, replayed, request_id,
+              stripe_date, payment_intent_status, proof, cause)
+),
+moment AS MATERIALIZED (SELECT ledger_now() AS at),
+journaled AS (
+    UPDATE attempts a
+       SET answered_at = moment.at, transport = i.transport, http_status = i.http_status,
+           error_type = i.error_type, code = i.code, decline_code = i.decline_code,
+           advice_code = i.advice_code, message = i.message, replayed = i.replayed,
+           request_id = i.request_id, stripe_date = i.stripe_date, payment_intent = i.answered_intent,
+           payment_intent_status = i.payment_intent_status, proof = i.proof, cause = i.cause,
+           proved_state = i.after, verdict = i.reason
+      FROM input i, moment
+     WHERE a.key = i.key AND a.send_no = i.send_no AND a.answered_at IS NULL
+    RETURNING a.key
+),
+flagged AS (
+    UPDATE keys k SET stored_failure = true
+      FROM input i
+     WHERE k.key = i.key AND i.cause = 'stored_failure' AND NOT k.stored_failure
+    RETURNING k.key
+)
+UPDATE charges c
+   SET state = i.after,
+       payment_intent = coalesce(c.payment_intent, i.answered_intent),
+       latest_charge = coalesce(i.latest_charge, c.latest_charge),
+       reason = i.reason,
+       due_at = NULL,
+       changed_at = moment.at
+  FROM input i, moment
+ WHERE c.charge_id = i.charge_id
+   AND i.after IS NOT NULL
+   -- refused needs that this is the only attempt ever committed for the operation (I12, trace T6)
+   AND (i.after <> 'refused'
+        OR NOT EXISTS (SELECT FROM keys k JOIN keys mine ON mine.key = i.key JOIN attempts a ON a.key = k.key
+                        WHERE k.charge_id = i.charge_id AND k.operation = mine.operation
+                          AND (a.key, a.send_no) IS DISTINCT FROM (i.key, i.send_no)))
+   AND ((c.state = i.before
+         AND c.create_version = i.create_version
+         AND c.confirm_version = i.confirm_version
+         AND c.payment_intent IS NOT DISTINCT FROM i.payment_intent)
+        OR (i.after IN ('succeeded', 'canceled')
+            AND c.payment_intent = i.answered_intent
+            AND c.state NOT IN (i.after, 'succeeded')))
+RETURNING c.*
+
+-- name: settle_charge
+-- Apply what a lookup found, under I14: $1 charge_id $2 state before $3 create version $4 confirm version
+-- $5 PaymentIntent before $6 state after $7 PaymentIntent found $8 latest charge $9 reason
+UPDATE charges c
+   SET state = $6,
+       payment_intent = coalesce(c.payment_intent, $7),
+       latest_charge = coalesce($8, c.latest_charge),
+       reason = $9,
+       due_at = NULL,
+       changed_at = ledger_now()
+ WHERE c.charge_id = $1
+   AND ((c.state = $2
+         AND c.create_version = $3
+         AND c.confirm_version = $4
+         AND c.payment_intent IS NOT DISTINCT FROM $5::text)
+        OR ($6 IN ('succeeded', 'canceled') AND c.payment_intent = $7 AND c.state NOT IN ($6, 'succeeded')))
+RETURNING c.*
+
+-- name: defer_charge
+-- Say when the charge is looked at next, and why, without touching its state. $1 charge_id $2 fence
+-- $3 seconds from now $4 reason
+UPDATE charges
+   SET due_at = ledger_now() + $3 * interval '1 second', reason = $4
+ WHERE charge_id = $1 AND fence = $2
+   AND state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling')
+RETURNING *
+
+-- name: read_key
+-- A frozen key, its age, and how many of its sends have no determined answer. $1 key
+SELECT k.*, ledger_now() AS now, count(a.send_no) AS sends,
+       coalesce(bool_or(a.proof = 'outdated'), false) AS answered,
+       (SELECT min(f.first_intended_at) FROM keys f
+         WHERE f.charge_id = k.charge_id AND f.operation = k.operation) AS charge_first_intended_at,
+       count(a.send_no) FILTER (WHERE a.proof IS NULL OR a.proof IN ('unknown', 'outdated')) AS open_sends
+  FROM keys k LEFT JOIN attempts a USING (key)
+ WHERE k.key = $1
+ GROUP BY k.key
+
+-- name: count_sends
+-- How many sends of an operation were ever committed for a charge, at any version. $1 charge_id $2 operation
+SELECT count(*) FROM keys k JOIN attempts a USING (key) WHERE k.charge_id = $1 AND k.operation = $2
+
+-- name: cancel_intended
+-- The PaymentIntents of a charge that a cancel was ever intended for. $1 charge_id
+SELECT payment_intent FROM keys WHERE charge_id = $1 AND operation = 'cancel'
+
+-- name: note_decision
+-- Record why something happened to a charge. $1 charge_id $2 decision $3 reason $4 alarm $5 evidence
+INSERT INTO decisions (charge_id, at, decision, reason, alarm, evidence)
+VALUES ($1, ledger_now(), $2, $3, $4, $5)
+
+-- name: ledger_now
+-- The ledger's clock.
+SELECT ledger_now()

@@ -1,0 +1,89 @@
+"""The run's own activities: lock, plan, what is due, close."""
+
+from temporalio import activity
+
+from activities.crash_points import CrashPoint, reach
+from activities.heartbeat import heartbeats
+from activities.ledger.runs import Run, RunLedger
+from activities.plan import Planner
+from workflows import contracts
+from workflows.contracts import Due, Lock, LockRequest, Plan, RunKey, RunReport, RunRequest
+from workflows.domain.errors import InvalidInput, invariant
+
+
+class RunActivities(contracts.RunActivities):
+    """Lock, plan, ask and close, over the ledger of this process."""
+
+    def __init__(self, *, ledger: RunLedger, planner: Planner) -> None:
+        self._ledger = ledger
+        self._planner = planner
+
+    @activity.defn(name="lock_run")
+    async def lock_run(self, request: LockRequest) -> Lock:
+        """Take the lock, or say who has it. A retry that lost its answer recognises its own row."""
+        run = request.run
+        reach(CrashPoint.LOCK_BEFORE_COMMIT)
+        holder = await self._ledger.lock(
+            run.run_id,
+            account=run.account,
+            period=run.period,
+            owner=request.owner,
+            source=run.source,
+            source_sha256=run.source_sha256,
+            started_by=run.started_by,
+        )
+        reach(CrashPoint.LOCK_AFTER_COMMIT)
+        acquired = (holder.run_id, holder.owner) == (run.run_id, request.owner)
+        return Lock(acquired=acquired, run_id=holder.run_id, phase=holder.phase)
+
+    @activity.defn(name="plan_run")
+    async def plan_run(self, request: RunRequest) -> Plan:
+        """Stream the source into charges and freeze the plan, or refuse and free the period."""
+        run = await self._ledger.read(request.run_id)
+        if run.phase == "locked":
+            async with heartbeats():
+                try:
+                    run = await self._planner.plan(request)
+                except InvalidInput as error:
+                    await self._ledger.fail(request.run_id, error.reason)
+                    return Plan(refused=error.reason)
+        elif run.phase == "failed":
+            return Plan(refused=run.reason or "the plan was refused")
+        counts = await self._ledger.counts(run.run_id)
+        return Plan(
+            selected=run.selected or 0,
+            skipped=counts.get("skipped", 0) + counts.get("skipped_rows", 0),
+            slices=run.slices or 0,
+            plan_hash=run.plan_hash or "",
+        )
+
+    @activity.defn(name="read_due")
+    async def read_due(self, run: RunKey) -> Due:
+        """Say what is open and when it is due."""
+        due = await self._ledger.due(run.run_id)
+        return Due(
+            open=due.open,
+            in_flight=due.in_flight,
+            due_now=due.due_now,
+            next_due_seconds=due.next_due_seconds,
+            next_due_epoch_seconds=due.next_due_epoch_seconds,
+        )
+
+    @activity.defn(name="begin_settling")
+    async def begin_settling(self, run: RunKey) -> None:
+        """Record that every slice has been worked through."""
+        await self._ledger.begin_settling(run.run_id)
+
+    @activity.defn(name="close_run")
+    async def close_run(self, run: RunKey) -> RunReport:
+        """Freeze the counts and close the run."""
+        reach(CrashPoint.CLOSE_BEFORE_COMMIT)
+        closed = await self._ledger.close(run.run_id)
+        reach(CrashPoint.CLOSE_AFTER_COMMIT)
+        return _report(closed)
+
+
+def _report(run: Run) -> RunReport:
+    counts = dict(run.counts or {})
+    invariant(sum(counts.values()) == run.selected, f"the counts of {run.run_id} do not add up (I9)")
+    return RunReport(run_id=run.run_id, phase=run.phase, selected=run.selected or 0, counts=counts)

@@ -1,0 +1,173 @@
+"""The one path on which anything is sent: intent committed, request, answer committed.
+
+No transaction is open across the request. Whoever dies in between leaves an intent without an answer, which
+is what `activities.settle` looks for.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+
+from activities.crash_points import CrashPoint, reach
+from activities.gateway.requests import (
+    Request,
+    StripeAccount,
+    cancel_request,
+    confirm_request,
+    create_request,
+)
+from activities.gateway.stripe_gateway import StripeGateway
+from activities.ledger.charges import ChargeLedger, FirstSend, Resend
+from activities.limiter import Endpoint, Limiter
+from workflows.domain.answer import Answer
+from workflows.domain.charge import Charge, FrozenKey, Intent, Outcome
+from workflows.domain.errors import invariant
+from workflows.domain.keys import ChargeId, Operation, canonical_parameters
+from workflows.domain.states import State
+from workflows.domain.verdict import Cause, Proof, Verdict, judge
+
+LEAVE_WITHIN_SECONDS = 5.0  # I6: a request leaves this soon after its intent, or not at all
+
+_POINTS = {
+    operation: {
+        moment: CrashPoint(f"{operation}_{moment}")
+        for moment in (
+            "before_intent",
+            "after_intent",
+            "before_request",
+            "after_request",
+            "before_record",
+            "after_record",
+        )
+    }
+    for operation in (Operation.CREATE, Operation.CONFIRM)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of one send: the charge as it is now, and what the answer proved."""
+
+    charge: Charge
+    answer: Answer
+    verdict: Verdict
+
+
+class Sender:
+    """Sends operations of one account's charges."""
+
+    def __init__(
+        self, *, ledger: ChargeLedger, gateway: StripeGateway, limiter: Limiter, account: StripeAccount
+    ) -> None:
+        self._ledger = ledger
+        self._gateway = gateway
+        self._limiter = limiter
+        self._account = account
+
+    async def send_first(self, charge: Charge, operation: Operation, *, reason: str) -> Sent:
+        """Freeze a new key of `operation` and send it once.
+
+        Raises:
+            StaleWrite: The charge has moved on, or its previous key's window has not passed.
+        """
+        request = _request_for(charge, operation)
+        send = FirstSend(
+            charge=charge,
+            operation=operation,
+            path=request.path,
+            parameters=canonical_parameters(request.parameters),
+            reason=reason,
+        )
+        await self._limiter.acquire(Endpoint(operation))
+        leave_by = _leave_by()
+        _reach(operation, "before_intent")
+        return await self._transmit(await self._ledger.intend_first(send), leave_by)
+
+    async def send_again(self, charge: Charge, frozen: FrozenKey, *, reason: str) -> Sent:
+        """Send a frozen key once more, path and body as they were stored.
+
+        Raises:
+            StaleWrite: The charge has moved on, or the key is too old to be resent.
+        """
+        await self._limiter.acquire(Endpoint(frozen.operation))
+        leave_by = _leave_by()
+        _reach(frozen.operation, "before_intent")
+        intent = await self._ledger.intend_again(Resend(charge=charge, frozen=frozen, reason=reason))
+        return await self._transmit(intent, leave_by)
+
+    async def _transmit(self, intent: Intent, leave_by: float) -> Sent:
+        operation = intent.operation
+        _reach(operation, "after_intent")
+        parameters = json.loads(intent.parameters)
+        _reach(operation, "before_request")
+        answer = await self._gateway.post(
+            operation,
+            account=self._account,
+            path=intent.path,
+            parameters=parameters,
+            key=intent.key,
+            leave_by_boottime_seconds=leave_by,
+        )
+        _reach(operation, "after_request")
+        verdict = _check_against_intent(
+            intent, answer, judge(operation, answer, first_send=intent.first_send)
+        )
+        if verdict.cause is Cause.RATE_LIMITED:
+            self._limiter.slow_down(Endpoint(operation), retry_after_seconds=answer.retry_after_seconds)
+        _reach(operation, "before_record")
+        charge = await self._ledger.record(Outcome(intent=intent, answer=answer, verdict=verdict))
+        _reach(operation, "after_record")
+        return Sent(charge=charge, answer=answer, verdict=verdict)
+
+
+def _request_for(charge: Charge, operation: Operation) -> Request:
+    match operation:
+        case Operation.CREATE:
+            invariant(
+                charge.payment_method, f"charge {charge.charge_id} was planned without a payment method"
+            )
+            return create_request(
+                amount_minor=charge.amount_minor,
+                currency=charge.currency,
+                customer=charge.customer,
+                payment_method=charge.payment_method or "",
+                charge_id=ChargeId(charge.charge_id),
+                create_key=charge.key_of(operation, charge.create_version + 1),
+                period=charge.period,
+                line=charge.line,
+                run=charge.run_id,
+                description=charge.description,
+            )
+        case Operation.CONFIRM:
+            invariant(charge.payment_intent, f"charge {charge.charge_id} has no PaymentIntent to confirm")
+            return confirm_request(charge.payment_intent or "", charge.payment_method or "")
+        case Operation.CANCEL:
+            invariant(charge.payment_intent, f"charge {charge.charge_id} has no PaymentIntent to cancel")
+            return cancel_request(charge.payment_intent or "")
+        case Operation.REFUND:
+            invariant(False, "a refund is not sent for a charge's state")
+            raise AssertionError
+
+
+def _check_against_intent(intent: Intent, answer: Answer, verdict: Verdict) -> Verdict:
+    """A PaymentIntent that is not what was asked for must never be confirmed or counted: review it."""
+    found, charge = answer.payment_intent, intent.charge
+    if found is None or verdict.proof is not Proof.PROVED:
+        return verdict
+    asked = (charge.amount_minor, charge.currency, charge.customer)
+    got = (found.amount_minor, found.currency, found.customer)
+    wrong_intent = intent.operation is not Operation.CREATE and found.id != charge.payment_intent
+    if asked != got or wrong_intent:
+        return Verdict(Proof.PROVED, state=State.REVIEW, reason=f"Stripe answered with {found.id}: {got}")
+    return verdict
+
+
+def _leave_by() -> float:
+    # Read before the commit: a process frozen inside the commit thaws with a time that is long past.
+    # CLOCK_BOOTTIME also counts suspend.
+    return time.clock_gettime(time.CLOCK_BOOTTIME) + LEAVE_WITHIN_SECONDS
+
+
+def _reach(operation: Operation, moment: str) -> None:
+    if points := _POINTS.get(operation):
+        reach(points[moment])

@@ -1,0 +1,237 @@
+"""Whoever finds a charge in flight does the same thing: this.
+
+Ask Stripe what became of it, let `workflows.domain.recovery` say what that means, and apply it under guards.
+Where Stripe's books do not settle it, `workflows.domain.window` says whether the key may be sent again, has
+to wait, or may be replaced by the next version.
+"""
+
+from dataclasses import dataclass
+
+from activities.crash_points import CrashPoint, reach
+from activities.gateway.requests import StripeAccount
+from activities.gateway.stripe_gateway import StripeGateway
+from activities.ledger.charges import ChargeLedger
+from activities.limiter import Endpoint, Limiter
+from activities.send import Sender, Sent
+from workflows.domain.answer import Lookup
+from workflows.domain.charge import Charge, FrozenKey
+from workflows.domain.errors import InvariantViolation
+from workflows.domain.keys import Operation
+from workflows.domain.recovery import (
+    Adopt,
+    CancelFirst,
+    ExpectedIntent,
+    Finding,
+    NotSettled,
+    Settled,
+    find_canceled,
+    find_confirmed,
+    find_created,
+)
+from workflows.domain.states import State, is_legal, is_surprise
+from workflows.domain.window import (
+    SAFETY_MARGIN_SECONDS,
+    WINDOW_SECONDS,
+    Permission,
+    Ruling,
+    rule,
+)
+
+LIST_BEFORE_FIRST_SEND_SECONDS = 300  # more than any skew that we go on with
+OPERATION_OF = {
+    State.CREATING: Operation.CREATE,
+    State.CONFIRMING: Operation.CONFIRM,
+    State.CANCELING: Operation.CANCEL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one settling step did: `sent` where a request left, `waiting` where nothing can be done yet."""
+
+    charge: Charge
+    sent: Sent | None = None
+    waiting: bool = False
+
+
+class Settler:
+    """Settles charges in flight, one at a time."""
+
+    def __init__(
+        self,
+        *,
+        ledger: ChargeLedger,
+        gateway: StripeGateway,
+        limiter: Limiter,
+        sender: Sender,
+        account: StripeAccount,
+    ) -> None:
+        self._ledger = ledger
+        self._gateway = gateway
+        self._limiter = limiter
+        self._sender = sender
+        self._account = account
+
+    async def settle(self, charge: Charge) -> Step:
+        """Take one step with a charge in `creating`, `confirming` or `canceling`.
+
+        Raises:
+            StaleWrite: The charge has moved on meanwhile; read it again.
+        """
+        operation = OPERATION_OF[charge.state]
+        frozen, now = await self._ledger.frozen_key(charge.key_of(operation, charge.version_of(operation)))
+        age_seconds = now - frozen.first_intended_epoch_seconds
+        if frozen.open_sends == 0 and age_seconds < WINDOW_SECONDS - SAFETY_MARGIN_SECONDS:
+            # The journal itself says that no send of this key was executed: there is nothing to look up.
+            sent = await self._sender.send_again(charge, frozen, reason="no send of this key was executed")
+            return Step(sent.charge, sent=sent)
+        lookup = await self._look_up(charge, operation, frozen, now)
+        reach(CrashPoint.SETTLE_AFTER_LOOKUP)
+        finding = await self._find(charge, operation, frozen, lookup, age_seconds)
+        return await self._apply(charge, frozen, lookup, finding, age_seconds)
+
+    async def _look_up(self, charge: Charge, operation: Operation, frozen: FrozenKey, now: float) -> Lookup:
+        if operation is Operation.CREATE:
+            await self._limiter.acquire(Endpoint.LIST)
+            first_sent = int(frozen.charge_first_intended_epoch_seconds)
+            return await self._gateway.list_payment_intents(
+                self._account,
+                customer=charge.customer,
+                created_from_epoch_seconds=first_sent - LIST_BEFORE_FIRST_SEND_SECONDS,
+                created_to_epoch_seconds=None,
+                started_epoch_seconds=now,
+            )
+        await self._limiter.acquire(Endpoint.RETRIEVE)
+        return await self._gateway.retrieve_payment_intent(
+            self._account, charge.payment_intent or "", started_epoch_seconds=now
+        )
+
+    async def _find(
+        self, charge: Charge, operation: Operation, frozen: FrozenKey, lookup: Lookup, age_seconds: float
+    ) -> Finding:
+        window_passed = age_seconds >= WINDOW_SECONDS
+        match operation:
+            case Operation.CREATE:
+                return find_created(
+                    lookup,
+                    ExpectedIntent(
+                        charge_id=charge.charge_id,
+                        create_key=frozen.key,
+                        amount_minor=charge.amount_minor,
+                        currency=charge.currency,
+                        customer=charge.customer,
+                    ),
+                    cancel_intended=await self._ledger.cancel_intended(charge.charge_id),
+                    window_passed=window_passed,
+                )
+            case Operation.CONFIRM:
+                return find_confirmed(
+                    lookup,
+                    payment_intent_id=charge.payment_intent or "",
+                    latest_charge_before=frozen.latest_charge_before,
+                    window_passed=window_passed,
+                    key_answered=frozen.answered,
+                )
+            case Operation.CANCEL:
+                return find_canceled(lookup, payment_intent_id=charge.payment_intent or "")
+            case Operation.REFUND:
+                raise InvariantViolation("a refund is not settled as a charge")
+
+    async def _apply(
+        self, charge: Charge, frozen: FrozenKey, lookup: Lookup, finding: Finding, age_seconds: float
+    ) -> Step:
+        match finding:
+            case Settled():
+                return Step(await self._apply_settled(charge, lookup, finding))
+            case Adopt(payment_intent=found, reason=reason):
+                adopted = await self._ledger.settle(
+                    charge,
+                    State.PREPARED,
+                    payment_intent=found.id,
+                    latest_charge=found.latest_charge,
+                    reason=reason,
+                )
+                await self._ledger.note(
+                    charge, "adopted", reason, payment_intent=found.id, requests=list(lookup.request_ids)
+                )
+                reach(CrashPoint.SETTLE_AFTER_APPLY)
+                return Step(adopted)
+            case CancelFirst(payment_intents=leftovers, reason=reason):
+                # They may belong to a create that is still rolling forward, so this is for people to look at.
+                return await self._wait(
+                    charge,
+                    Ruling(Permission.WAIT, reason, wait_seconds=3600, alarm=True),
+                    lookup,
+                    leftovers=[intent.id for intent in leftovers],
+                )
+            case NotSettled(reason=reason):
+                return await self._go_by_window(charge, frozen, lookup, age_seconds, reason)
+
+    async def _apply_settled(self, charge: Charge, lookup: Lookup, finding: Settled) -> Charge:
+        state = finding.state
+        found = finding.payment_intent
+        mismatch = (found.amount_minor, found.currency) != (charge.amount_minor, charge.currency)
+        if mismatch or not is_legal(charge.state, state):
+            state = State.REVIEW
+        alarm = state is State.REVIEW or is_surprise(charge.state, state) or "DUPLICATE" in finding.reason
+        settled = await self._ledger.settle(
+            charge,
+            state,
+            payment_intent=found.id,
+            latest_charge=found.latest_charge,
+            reason=finding.reason,
+        )
+        await self._ledger.note(
+            charge,
+            "settled_by_lookup",
+            finding.reason,
+            alarm=alarm,
+            state=state,
+            payment_intent=found.id,
+            requests=list(lookup.request_ids),
+        )
+        reach(CrashPoint.SETTLE_AFTER_APPLY)
+        return settled
+
+    async def _go_by_window(
+        self, charge: Charge, frozen: FrozenKey, lookup: Lookup, age_seconds: float, finding: str
+    ) -> Step:
+        ruling = rule(
+            age_seconds=age_seconds,
+            lookup_age_seconds=age_seconds if lookup.complete else None,
+            skew_seconds=lookup.skew_seconds,
+            stored_failure=frozen.stored_failure,
+        )
+        match ruling.permission:
+            case Permission.WAIT:
+                return await self._wait(charge, ruling, lookup, finding=finding)
+            case Permission.RESEND:
+                sent = await self._sender.send_again(charge, frozen, reason=f"{finding}; {ruling.reason}")
+            case Permission.REKEY:
+                await self._ledger.note(
+                    charge,
+                    "rekeyed",
+                    f"{finding}; {ruling.reason}",
+                    operation=frozen.operation,
+                    version=frozen.version + 1,
+                    age_seconds=round(age_seconds),
+                    requests=list(lookup.request_ids),
+                )
+                sent = await self._sender.send_first(
+                    charge, frozen.operation, reason=f"{finding}; {ruling.reason}"
+                )
+        return Step(sent.charge, sent=sent)
+
+    async def _wait(self, charge: Charge, ruling: Ruling, lookup: Lookup, **evidence: object) -> Step:
+        deferred = await self._ledger.defer(charge, seconds=ruling.wait_seconds, reason=ruling.reason)
+        await self._ledger.note(
+            charge,
+            "waiting",
+            ruling.reason,
+            alarm=ruling.alarm,
+            wait_seconds=round(ruling.wait_seconds),
+            lookup_failure=lookup.failure,
+            requests=list(lookup.request_ids),
+            **evidence,
+        )
+        return Step(deferred, waiting=True)

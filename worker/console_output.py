@@ -1,0 +1,70 @@
+"""What a command prints: its result on stdout (with --json one object and nothing else), the rest on stderr."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_WIDTH_WITHOUT_TERMINAL = 160
+
+
+class Output:
+    """The two streams of one command."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def result(self, document: Mapping[str, Any], render: Callable[[], Iterable["RenderableType"]]) -> None:
+        """Print the result: `document` with --json, else what `render` makes of it."""
+        if self.as_json:
+            print(to_json(document), flush=True)
+            return
+        console = open_console(sys.stdout)
+        for part in render():
+            console.print(part, highlight=False, markup=False)
+
+    def notice(self, text: str) -> None:
+        """Say something that is not the result."""
+        print(text, file=sys.stderr, flush=True)
+
+    def failure(self, message: str, details: Mapping[str, Any]) -> None:
+        """Say in one line why there is no result; with --json as {"error": ..., **details} on stdout."""
+        if self.as_json:
+            print(to_json({"error": message, **details}), flush=True)
+        else:
+            print(f"chargeonce: {message}", file=sys.stderr, flush=True)
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """Return one line of JSON; times are in ISO 8601."""
+    return json.dumps(document, default=_plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def open_console(stream: Any) -> "Console":
+    """Return a console that keeps lines whole where there is no terminal, since scripts read them."""
+    from rich.console import Console  # noqa: PLC0415 - commands that print JSON start faster without
+
+    return Console(file=stream, width=None if stream.isatty() else _WIDTH_WITHOUT_TERMINAL)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> "RenderableType":
+    """Return a table; numbers stand on the right."""
+    from rich.table import Table  # noqa: PLC0415 - see above
+    from rich.text import Text  # noqa: PLC0415 - see above
+
+    cells = list(rows)
+    made = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for index, name in enumerate(columns):
+        numeric = bool(cells) and all(isinstance(row[index], int | float | None) for row in cells)
+        made.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in cells:
+        made.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    return made

@@ -1,0 +1,61 @@
+"""Settings for a command, or one clear refusal that names what is missing."""
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Protocol
+
+from workflows.domain.errors import RefusedToStart
+
+if TYPE_CHECKING:
+    from worker.settings import Settings
+
+NOTHING_RUNS = (
+    "nothing to work with: start a stack with `chargeonce dev`, or set CHARGEONCE_DATABASE_URL, "
+    "TEMPORAL_ADDRESS and STRIPE_SECRET_KEY"
+)
+
+
+class Surroundings(Protocol):
+    """What the layer above offers to a command that finds nothing configured."""
+
+    def for_the_duration(self, source: str) -> AbstractAsyncContextManager[None]:
+        """Bring up what `load_settings` needs, for a run over `source`, until the context ends."""
+
+
+def load_settings(*, live: bool = False) -> "Settings":
+    """Return the settings of the environment; `live` says that real money may move.
+
+    Raises:
+        RefusedToStart: Nothing is configured, or a value can't be right. Values are never repeated: they may
+            be secrets.
+    """
+    # Slow to import, and --help needs none of it.
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from worker.settings import Settings  # noqa: PLC0415
+
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        faults = {str(part["loc"][0]): part["type"] for part in error.errors() if part["loc"]}
+        wrong = [_variable_of(name) for name, kind in faults.items() if kind != "missing"]
+        missing = [_variable_of(name) for name, kind in faults.items() if kind == "missing"]
+        if wrong:
+            raise RefusedToStart(f"the value of {', '.join(wrong)} can't be right") from None
+        if "CHARGEONCE_DATABASE_URL" in missing:
+            raise RefusedToStart(NOTHING_RUNS) from None
+        raise RefusedToStart(f"{', '.join(missing)} is not set") from None
+    return settings.model_copy(update={"live": True}) if live else settings
+
+
+def is_configured() -> bool:
+    """Return whether `load_settings` would find anything."""
+    try:
+        load_settings()
+    except RefusedToStart as refusal:
+        return str(refusal) != NOTHING_RUNS
+    return True
+
+
+def _variable_of(location: str) -> str:
+    name = location.upper()
+    return name if name.startswith(("STRIPE_", "CHARGEONCE_")) else f"CHARGEONCE_{name}"

@@ -1,0 +1,117 @@
+"""Start a billing run: settle whose money it is, then one workflow for the account and period, or a refusal."""
+
+import getpass
+import os
+import socket
+from dataclasses import dataclass
+
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from activities.gateway.stripe_gateway import StripeGateway
+from activities.ledger.database import Pool
+from activities.ledger.runs import RunLedger
+from worker.failures import EXIT_REFUSED, CommandFailed
+from worker.run_view import view_run
+from worker.settings import Settings
+from worker.source_check import CheckedSource
+from worker.temporal_client import RunHandle
+from workflows.billing_run import BillingRun
+from workflows.contracts import RunInput, RunRequest
+from workflows.domain.periods import Period
+
+SLICE_LINES_DEFAULT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What a person may choose about a run. `slice_lines` is 1 to 5,000."""
+
+    period: Period
+    skip_invalid: bool = False
+    slice_lines: int = SLICE_LINES_DEFAULT
+
+
+async def resolve_account(settings: Settings) -> str:
+    """Return the account to bill for: the connected one of the settings, else the key's own.
+
+    Raises:
+        RefusedToStart: The key is live and `--live` was not said, or Stripe does not know the key.
+    """
+    settings.refuse_unspoken_live_key()
+    if settings.stripe_account is not None:
+        return settings.stripe_account
+    async with StripeGateway(
+        api_key=settings.stripe_secret_key.get_secret_value(),
+        api_base=settings.stripe_api_base,
+        timeout_seconds=settings.timeout_seconds,
+    ) as gateway:
+        return await gateway.retrieve_account()
+
+
+async def start_run(
+    client: Client, pool: Pool, settings: Settings, checked: CheckedSource, options: StartOptions
+) -> RunHandle:
+    """Start the run and return its handle; a worker does the rest.
+
+    Raises:
+        CommandFailed: Exit code 4: a run of this account and period was started before. Nobody is charged.
+        RefusedToStart: See `resolve_account`.
+    """
+    account = await resolve_account(settings)
+    ledger = RunLedger(pool)
+    run_id = f"billing-run/{account}/{options.period}"
+    await _refuse_second(client, ledger, run_id)
+    request = RunRequest(
+        account=account,
+        period=str(options.period),
+        run_id=run_id,
+        source=str(checked.path),
+        source_sha256=checked.sha256,
+        started_by=_who(),
+        skip_invalid=options.skip_invalid,
+        slice_size=options.slice_lines,
+        slices_at_once=settings.slices_at_once,
+        timing=settings.timing,
+    )
+    try:
+        return await client.start_workflow(
+            BillingRun.run,
+            RunInput(request=request),
+            id=run_id,
+            task_queue=settings.task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        )
+    except WorkflowAlreadyStartedError:
+        raise await _owned(client, ledger, run_id) from None
+
+
+async def _refuse_second(client: Client, ledger: RunLedger, run_id: str) -> None:
+    """Refuse where the ledger knows the run: it remembers longer than Temporal keeps workflow ids."""
+    if (await view_run(ledger, run_id)).run is not None:
+        raise await _owned(client, ledger, run_id)
+
+
+async def _owned(client: Client, ledger: RunLedger, run_id: str) -> CommandFailed:
+    view = await view_run(ledger, run_id)
+    phase = view.phase
+    if view.run is None:
+        description = await client.get_workflow_handle(run_id).describe()
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            phase = "ended without a row" if description.status is None else description.status.name.lower()
+    return CommandFailed(
+        f"run {run_id} owns this period already (phase {phase}), so nothing was started and nobody is charged; "
+        f"look at it with `chargeonce run show {run_id}`",
+        exit_code=EXIT_REFUSED,
+        details={"refused": "the period has a run already", "run": run_id, "phase": phase},
+    )
+
+
+def _who() -> str:
+    """Return who typed the command, as user@host; a container's user may have no name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,81 @@
+"""The Temporal worker: registers workflows and activities, says when it is ready, drains on SIGTERM."""
+
+import asyncio
+import json
+import os
+import signal
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from worker.settings import Settings
+from worker.wiring import Parts, open_parts
+from workflows.billing_run import BillingRun
+from workflows.domain.errors import RefusedToStart
+from workflows.policies import TIMINGS
+
+PASSED_THROUGH = ("workflows.contracts", "workflows.policies", "workflows.domain")
+
+
+async def connect() -> Client:
+    """Connect by Temporal's standard environment configuration (TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, …).
+
+    Raises:
+        RefusedToStart: There is no server at that address.
+    """
+    config = ClientConfig.load_client_connect_config()
+    try:
+        return await Client.connect(**config, data_converter=pydantic_data_converter)
+    except (RPCError, RuntimeError) as error:
+        raise RefusedToStart(f"Temporal can't be reached: {error}") from error
+
+
+def build_worker(client: Client, parts: Parts) -> Worker:
+    """Return a worker for every workflow and activity of the project."""
+    settings, timing = parts.settings, TIMINGS[parts.settings.timing]
+    runs, charges = parts.run_activities, parts.charge_activities
+    return Worker(
+        client,
+        task_queue=settings.task_queue,
+        workflows=[BillingRun],
+        activities=[
+            runs.lock_run,
+            runs.plan_run,
+            runs.read_due,
+            runs.begin_settling,
+            runs.close_run,
+            charges.charge_slice,
+            charges.settle_due,
+        ],
+        workflow_runner=SandboxedWorkflowRunner(
+            restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
+        ),
+        max_concurrent_activities=max(settings.slices_at_once, 4),
+        graceful_shutdown_timeout=timedelta(seconds=timing.drain),
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=timing.sticky_queue),
+        max_heartbeat_throttle_interval=timedelta(seconds=timing.heartbeat / 3),
+        default_heartbeat_throttle_interval=timedelta(seconds=timing.heartbeat / 3),
+        disable_eager_activity_execution=True,
+    )
+
+
+async def run_worker(settings: Settings) -> None:
+    """Work until SIGTERM or SIGINT, then drain: finish what is in flight, begin nothing new.
+
+    Raises:
+        RefusedToStart: Database, Stripe or Temporal is not there, or the live key was not spoken for.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    client = await connect()
+    async with open_parts(settings) as parts, build_worker(client, parts):
+        if settings.ready_file is not None:
+            settings.ready_file.write_text(json.dumps({"pid": os.getpid(), "account": parts.account.id}))
+        await stop.wait()

@@ -1,0 +1,64 @@
+"""Where Temporal is, by its own standard environment configuration, and handles of runs there."""
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError, RPCStatusCode
+
+from workflows.billing_run import BillingRun
+from workflows.contracts import RunProgress
+from workflows.domain.errors import RefusedToStart
+
+CONNECT_SECONDS = 10.0
+QUERY_SECONDS = 3.0
+
+RunHandle = WorkflowHandle[Any, Any]
+
+
+async def connect_temporal() -> Client:
+    """Return a client of the server that TEMPORAL_ADDRESS and its siblings name.
+
+    Raises:
+        RefusedToStart: It does not answer within 10 s.
+    """
+    logging.getLogger("temporalio").setLevel(logging.ERROR)
+    config = ClientConfig.load_client_connect_config()
+    address = config.get("target_host", "localhost:7233")
+    config["target_host"] = address
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await Client.connect(**config, data_converter=pydantic_data_converter)
+    except (TimeoutError, RuntimeError, RPCError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "no answer"
+        raise RefusedToStart(f"Temporal does not answer at {address}: {reason}") from error
+
+
+async def read_progress(handle: RunHandle) -> RunProgress | None:
+    """Return the workflow's own counters, or None where no worker answers within 3 s."""
+    try:
+        return await handle.query(BillingRun.progress, rpc_timeout=timedelta(seconds=QUERY_SECONDS))
+    except Exception:  # noqa: BLE001 - progress is a courtesy: the ledger has the numbers
+        return None
+
+
+async def wake(handle: RunHandle) -> RunProgress:
+    """Wake the run at once: it asks the ledger what is due now.
+
+    Raises:
+        RefusedToStart: There is no such run at Temporal, it has ended, or no worker took the update.
+    """
+    try:
+        return await handle.execute_update(BillingRun.tick, rpc_timeout=timedelta(seconds=CONNECT_SECONDS))
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise RefusedToStart(f"run {handle.id} does not run any more: nothing to wake") from error
+        raise RefusedToStart(
+            f"run {handle.id} could not be woken: {error.message}. Is a worker running?"
+        ) from error
+    except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+        raise RefusedToStart(f"run {handle.id} could not be woken: no worker answered") from error

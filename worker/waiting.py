@@ -1,0 +1,160 @@
+"""Wait with a run: until it has ended, or until all that is left has to wait for a time that is not soon."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from temporalio.client import WorkflowFailureError
+
+from activities.ledger.runs import RunLedger
+from worker.failures import EXIT_FAILED, EXIT_REFUSED, CommandFailed
+from worker.run_view import RunView, view_run
+from worker.temporal_client import RunHandle, read_progress
+from workflows.contracts import RunReport
+
+POLL_SECONDS = 0.5
+# Counting a large run costs the database something: spend at most this share of the time on it.
+COUNTING_SHARE_MAX = 0.05
+SOON_SECONDS = 60.0
+NOBODY_WORKS_SECONDS = 10.0
+ASK_WORKFLOW_SECONDS = 5.0
+
+
+class Display(Protocol):
+    """Shows how a run is getting on."""
+
+    def update(self, view: RunView) -> None:
+        """Show the run as it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What waiting saw. `seconds` is real time; the rate counts the lines that settled meanwhile."""
+
+    view: RunView
+    seconds: float
+    rate_per_second: float
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is closed, rather than waiting for a due time."""
+        return self.view.ended
+
+
+async def wait_for_run(
+    ledger: RunLedger, handle: RunHandle, *, display: Display, notice: Callable[[str], None]
+) -> Waited:
+    """Return when the run has closed, or when everything open waits for more than 60 s.
+
+    Raises:
+        CommandFailed: The run refused its period, failed to plan, or its workflow ended in another way.
+    """
+    result = asyncio.ensure_future(handle.result())
+    try:
+        return await _Wait(ledger, handle, result, display, notice).until_quiet()
+    finally:
+        result.cancel()
+        await asyncio.gather(result, return_exceptions=True)
+
+
+class _Wait:
+    def __init__(
+        self,
+        ledger: RunLedger,
+        handle: RunHandle,
+        result: "asyncio.Future[Any]",
+        display: Display,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._ledger = ledger
+        self._handle = handle
+        self._result = result
+        self._display = display
+        self._notice = notice
+        self._began = time.monotonic()
+        self._asked_workflow = self._began
+        self._first_settled: tuple[float, int] | None = None
+        self._said: set[str] = set()
+
+    async def until_quiet(self) -> Waited:
+        waits = 0
+        while True:
+            closed_before = self._result.done()
+            asked = time.monotonic()
+            view = await view_run(self._ledger, self._handle.id)
+            counting_seconds = time.monotonic() - asked
+            self._display.update(view)
+            if self._first_settled is None and view.due is not None:
+                self._first_settled = (asked, view.settled)
+            if closed_before:
+                self._refuse_failure(view)
+            # A charge whose answer is just being recorded may look as if it waited: twice is a fact.
+            waits = waits + 1 if _only_waits(view) else 0
+            if closed_before or waits > 1:
+                return self._waited(view)
+            await self._ask_workflow(view)
+            pause_seconds = max(POLL_SECONDS, counting_seconds / COUNTING_SHARE_MAX)
+            await asyncio.wait({self._result}, timeout=pause_seconds)
+
+    def _refuse_failure(self, view: RunView) -> None:
+        """Raise CommandFailed unless the workflow's result is a run that closed."""
+        try:
+            report = RunReport.model_validate(self._result.result())
+        except WorkflowFailureError as error:
+            cause = error.cause
+            raise CommandFailed(
+                f"run {view.run_id} ended without a result ({cause}); "
+                f"what it did stands in the ledger: chargeonce run show {view.run_id}",
+                exit_code=EXIT_FAILED,
+                details=view.document(),
+            ) from error
+        if report.phase == "refused":
+            details = {"refused": report.reason, "run": report.owner_run, "phase": view.phase}
+            raise CommandFailed(
+                f"nobody was charged: {report.reason}; look at it with `chargeonce run show {report.owner_run}`",
+                exit_code=EXIT_REFUSED,
+                details=details,
+            )
+        if report.phase == "failed":
+            raise CommandFailed(
+                f"nobody was charged: the run could not be planned: {report.reason}",
+                exit_code=EXIT_FAILED,
+                details=view.document(),
+            )
+
+    def _waited(self, view: RunView) -> Waited:
+        now = time.monotonic()
+        since, before = self._first_settled or (self._began, 0)
+        rate = (view.settled - before) / max(now - since, 0.001)
+        return Waited(view, round(now - self._began, 3), round(rate, 1))
+
+    async def _ask_workflow(self, view: RunView) -> None:
+        """Say once what a person would otherwise wonder about: nobody works, or the run has halted."""
+        now = time.monotonic()
+        if now - self._asked_workflow < ASK_WORKFLOW_SECONDS:
+            return
+        self._asked_workflow = now
+        if view.run is None:
+            if now - self._began > NOBODY_WORKS_SECONDS:
+                self._say("no worker has picked the run up yet: is one running (`chargeonce worker`)?")
+            return
+        progress = await read_progress(self._handle)
+        if progress is not None and progress.halted is not None:
+            self._say(
+                f"the run has halted: {progress.halted}. It tries again by itself; "
+                f"to try at once: chargeonce run tick {view.run_id}"
+            )
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._notice(text)
+
+
+def _only_waits(view: RunView) -> bool:
+    due = view.due
+    if due is None or due.open == 0 or due.due_now or due.next_due_seconds is None:
+        return False
+    return due.next_due_seconds > SOON_SECONDS

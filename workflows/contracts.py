@@ -1,0 +1,184 @@
+"""What workflows ask of the outside world, as abstract activities and the messages that go in and out.
+
+Workflows own these contracts and `activities` implements them, so that no workflow ever imports a database or
+Stripe. Messages are frozen pydantic models with counters and names in them, never lists of customers.
+"""
+
+from abc import ABC, abstractmethod
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+from temporalio import activity
+
+
+class Message(BaseModel):
+    """The base of every message: frozen, and strict about unknown fields only on the way in from people."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Timing(StrEnum):
+    """How fast a dead worker is noticed and how long a drain may take (seconds in `workflows.policies`)."""
+
+    PRODUCTION = "production"
+    DEMO = "demo"
+    TESTS = "tests"
+
+
+class RunRequest(Message):
+    """What starts a run. The source must be readable by the worker, and be what it was when it was hashed."""
+
+    account: str
+    period: str
+    run_id: str
+    source: str
+    source_sha256: str
+    started_by: str
+    skip_invalid: bool = False
+    slice_size: int = Field(default=500, ge=1, le=5_000)
+    slices_at_once: int = Field(default=4, ge=1, le=64)
+    timing: Timing = Timing.PRODUCTION
+
+
+class RunKey(Message):
+    """Which run an activity works for."""
+
+    run_id: str
+    account: str
+
+
+class Lock(Message):
+    """Whether the lock of (account, period) is this run's; if not, who has it."""
+
+    acquired: bool
+    run_id: str
+    phase: str
+
+
+class LockRequest(Message):
+    """Ask for the lock. `owner` is the run id of the workflow's first execution."""
+
+    run: RunRequest
+    owner: str
+
+
+class Plan(Message):
+    """What was planned. `refused` says why nothing was, and then the period is free again."""
+
+    selected: int = 0
+    skipped: int = 0
+    slices: int = 0
+    plan_hash: str = ""
+    refused: str | None = None
+
+
+class Slice(Message):
+    """A fixed range of a run's charges."""
+
+    run: RunKey
+    slice_no: int
+
+
+class Progress(Message):
+    """What one activity did. `halted` says why it stopped before its work was done, if it did."""
+
+    settled: int = 0
+    deferred: int = 0
+    halted: str | None = None
+
+
+class Due(Message):
+    """What is still open in a run, by the ledger's clock."""
+
+    open: int
+    in_flight: int
+    due_now: int
+    next_due_seconds: float | None
+    next_due_epoch_seconds: float | None = None
+
+
+class RunReport(Message):
+    """How a run ended. `counts` is by standing and adds up to `selected` (invariant I9)."""
+
+    run_id: str
+    phase: str
+    selected: int = 0
+    counts: dict[str, int] = Field(default_factory=dict)
+    reason: str | None = None
+    owner_run: str | None = None
+
+
+class RunState(Message):
+    """What a run carries through continue-as-new: a handful of counters, never customers."""
+
+    generation: int = 0
+    owner: str = ""
+    phase: str = "lock"
+    slices: int = 0
+    next_slice: int = 0
+    selected: int = 0
+    settled: int = 0
+    deferred: int = 0
+
+
+class RunInput(Message):
+    """The workflow's input: the request, and the state that earlier executions of it left."""
+
+    request: RunRequest
+    state: RunState = RunState()
+
+
+class RunProgress(Message):
+    """The answer to the progress query: coarse counters of the workflow; details are SQL."""
+
+    run_id: str
+    phase: str
+    slices: int
+    slices_done: int
+    settled: int
+    deferred: int
+    halted: str | None
+    waiting_until_epoch_seconds: float | None
+
+
+class RunActivities(ABC):
+    """The ledger's part of a run: lock, plan, ask what is due, close."""
+
+    @abstractmethod
+    @activity.defn(name="lock_run")
+    async def lock_run(self, request: LockRequest) -> Lock:
+        """Take the lock, or say who has it. Idempotent for its own workflow."""
+
+    @abstractmethod
+    @activity.defn(name="plan_run")
+    async def plan_run(self, request: RunRequest) -> Plan:
+        """Stream the source into charges and freeze the plan, or refuse and free the period."""
+
+    @abstractmethod
+    @activity.defn(name="read_due")
+    async def read_due(self, run: RunKey) -> Due:
+        """Say what is open and when it is due."""
+
+    @abstractmethod
+    @activity.defn(name="begin_settling")
+    async def begin_settling(self, run: RunKey) -> None:
+        """Record that every slice has been worked through."""
+
+    @abstractmethod
+    @activity.defn(name="close_run")
+    async def close_run(self, run: RunKey) -> RunReport:
+        """Freeze the counts and close the run."""
+
+
+class ChargeActivities(ABC):
+    """Stripe's part of a run: carry charges as far as they go."""
+
+    @abstractmethod
+    @activity.defn(name="charge_slice")
+    async def charge_slice(self, work: Slice) -> Progress:
+        """Claim a slice, settle what an earlier attempt left in flight, charge the rest."""
+
+    @abstractmethod
+    @activity.defn(name="settle_due")
+    async def settle_due(self, run: RunKey) -> Progress:
+        """Claim what is due anywhere in the run and carry it on."""
