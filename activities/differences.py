@@ -38,7 +38,7 @@ SEVERITY = {kind: rank for rank, kind in enumerate(Kind)}
 
 WHAT_TO_DO = {
     Kind.DUPLICATE: "the customer has paid or will pay more than once: stop the run, refund all but one",
-    Kind.CONTRADICTION: "the ledger gave the charge up, but Stripe has the money: do not charge again, record it",
+    Kind.CONTRADICTION: "the ledger gave it up, but Stripe has the money: do not charge again, record it",
     Kind.PAID_AT_STRIPE_NOT_IN_LEDGER: "do not charge again: let the ledger record Stripe's word first",
     Kind.IN_LEDGER_NOT_AT_STRIPE: "the money is not there: find out why before the customer is charged again",
     Kind.AMOUNT_MISMATCH: "refund or collect the difference by hand",

@@ -7,6 +7,7 @@ ones.
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -163,12 +164,7 @@ class DevStack:
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self._home.unpublish()
         await asyncio.gather(*(worker.stop() for worker in self.workers))
-        servers: list[Part] = [
-            self.postgres,
-            self.temporal,
-            *([self.simulator] if self.simulator is not None else []),
-        ]
-        await asyncio.gather(*(server.stop() for server in servers))
+        await asyncio.gather(*(server.stop() for server in self._servers().values()))
         self._home.release()
 
     def kill_everything(self) -> None:
@@ -199,11 +195,14 @@ class DevStack:
         await self._ensure_running(self.workers[index])
         return self.workers[index].pid or 0
 
-    def _parts(self) -> dict[str, Part]:
-        parts: dict[str, Part] = {"PostgreSQL": self.postgres, "Temporal": self.temporal}
+    def _servers(self) -> dict[str, Part]:
+        servers: dict[str, Part] = {"PostgreSQL": self.postgres, "Temporal": self.temporal}
         if self.simulator is not None:
-            parts["simulator"] = self.simulator
-        return parts | {worker.name: worker for worker in self.workers}
+            servers["simulator"] = self.simulator
+        return servers
+
+    def _parts(self) -> dict[str, Part]:
+        return self._servers() | {worker.name: worker for worker in self.workers}
 
     async def _start_ledger(self) -> None:
         await self.postgres.start()
@@ -240,6 +239,8 @@ class DevStack:
             directory=directory,
             log_path=self.home / "logs" / f"{name}.log",
             environment=inherited_environment() | self.info.environment() | ready,
+            # Without its parent a worker has no servers left to drain to.
+            death_signal=signal.SIGKILL,
             stop_timeout_seconds=self.options.worker_stop_timeout_seconds,
         )
         self.workers.append(worker)

@@ -34,7 +34,9 @@ _SUPERUSER = "chargeonce_superuser"
 _START_TIMEOUT_SECONDS = 30.0
 _STOP_TIMEOUT_SECONDS = 20.0
 _CONNECT_TIMEOUT_SECONDS = 10.0
-_PORT_ATTEMPTS = 3
+_START_ATTEMPTS = 5
+_RETRY_SECONDS = 1.0
+_STILL_IN_USE = "is still in use"
 
 
 @dataclass(frozen=True)
@@ -114,14 +116,17 @@ class PostgresServer:
         await asyncio.to_thread(self._create_cluster, identity)
         # A restart keeps its port: clients hold the URL.
         restarts_on = self.port if self._child is not None else None
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
+        for attempt in range(1, _START_ATTEMPTS + 1):
             self.port = restarts_on or choose_port(self._preferred_port)
             try:
                 await self._start_child(identity)
                 break
-            except ChildFailed:
-                if attempt == _PORT_ATTEMPTS or is_free(self.port):
+            except ChildFailed as failure:
+                # After a kill, the last backends of the dead server may hold its memory for a moment.
+                lingering = _STILL_IN_USE in str(failure)
+                if attempt == _START_ATTEMPTS or (is_free(self.port) and not lingering):
                     raise
+                await asyncio.sleep(_RETRY_SECONDS if lingering else 0)
         await self._create_roles()
         await self._create_default_database()
 
@@ -277,17 +282,17 @@ def find_identity() -> str:
     """As whom `postgres` can run here: `same`, or for root (or a uid without a name) the first that works."""
     if os.geteuid() != 0 and _has_name(os.geteuid()):
         return "same"
-    for identity in ("namespace", "nobody"):
-        if identity == "nobody" and os.geteuid() != 0:
-            continue
+    failures: list[str] = []
+    for identity in ("namespace", "nobody") if os.geteuid() == 0 else ("namespace",):
         try:
             _run([str(find_binary("postgres")), "--version"], identity)
-        except ChildFailed:
-            continue
-        return identity
+        except ChildFailed as failure:
+            failures.append(str(failure))
+        else:
+            return identity
     raise RefusedToStart(
-        "PostgreSQL does not run as root, and this machine allows neither a user namespace nor the user"
-        " `nobody` to reach its programs. Run as another user, or set CHARGEONCE_DATABASE_URL to a server."
+        "PostgreSQL runs neither as root nor as a uid without a name, and no other identity works here: run as"
+        f" another user, or set CHARGEONCE_DATABASE_URL to a server. Tried: {'; '.join(failures)}"
     )
 
 

@@ -21,6 +21,7 @@ from deploy.launch import launch_command
 from workflows.domain.errors import ChargeonceError
 
 LOG_TAIL_LINES = 15
+LOG_LINE_MAX_CHARACTERS = 400
 LOG_SIZE_MAX_BYTES = 16 * 1024 * 1024
 _POLL_SECONDS = 0.02
 
@@ -165,7 +166,7 @@ class Child:
             text = self.log_path.read_text("utf-8", errors="replace")
         except OSError:
             return f" There is no log at {self.log_path}."
-        tail = "\n".join(f"  | {line}" for line in text.splitlines()[-lines:])
+        tail = "\n".join(f"  | {line[:LOG_LINE_MAX_CHARACTERS]}" for line in text.splitlines()[-lines:])
         return f" Its log {self.log_path} ends with:\n{tail}"
 
 

@@ -16,6 +16,7 @@ from temporalio.service import RPCError
 
 from deploy.ports import LOOPBACK, choose_port, is_free
 from deploy.processes import Child, ChildFailed, make_private_directory
+from deploy.stack_info import inherited_environment
 from workflows.domain.errors import RefusedToStart
 
 NAMESPACE = "default"
@@ -103,6 +104,8 @@ class TemporalServer:
             self._command(),
             log_path=self._log_path,
             record_path=self.directory / "temporal.child.json",
+            # The server asks for the user's name and home, which a uid without a name does not have.
+            environment={"USER": "chargeonce", "HOME": str(self.directory)} | inherited_environment(),
             # A server without a file has nothing to save, and its clean stop takes over a second.
             stop_signal=signal.SIGTERM if self._durable else signal.SIGKILL,
             stop_timeout_seconds=_STOP_TIMEOUT_SECONDS,

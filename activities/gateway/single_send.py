@@ -12,7 +12,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 
@@ -36,7 +36,7 @@ class Exchange:
     """What one call has seen on the wire so far."""
 
     status: int | None = None
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
 
 
 CURRENT_EXCHANGE: ContextVar[Exchange] = ContextVar("current_exchange")

@@ -3,13 +3,16 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import asyncpg
+from asyncpg.pool import PoolConnectionProxy
 
 from workflows.domain.errors import RefusedToStart, invariant
 
-Pool = asyncpg.Pool[asyncpg.Record]
-Connection = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+# Generic in asyncpg's stubs only, so quoted: the classes themselves can't be subscripted.
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 STATEMENT_TIMEOUT_SECONDS = 60.0
 

@@ -15,8 +15,8 @@ def check_key(headers: Mapping[str, str], settings: Settings) -> None:
     key = _read_key(headers.get("Authorization", ""))
     if not key:
         message = (
-            "You did not provide an API key. You need to provide your API key in the Authorization header, using "
-            "Bearer auth (e.g. 'Authorization: Bearer YOUR_SECRET_KEY')."
+            "You did not provide an API key. You need to provide your API key in the Authorization header, "
+            "using Bearer auth (e.g. 'Authorization: Bearer YOUR_SECRET_KEY')."
         )
         raise ApiError(401, message, headers=_CHALLENGE)
     if settings.accept_keys is None:

@@ -179,9 +179,7 @@ def show_clock(*, url: Url = None, as_json: AsJson = False) -> None:
     )
 
 
-@clock_app.command(
-    "advance", epilog="Examples:  sim clock advance 25h    sim clock advance 90s    sim clock advance 3d"
-)
+@clock_app.command("advance", epilog="Example:  sim clock advance 25h")
 def advance_clock(
     duration: Annotated[str, typer.Argument(help="Such as 90s, 15m, 25h or 3d.")],
     *,

@@ -53,9 +53,9 @@ def update_customer(call: Call) -> Json:
     if default_id is not None:
         method = call.account.payment_methods.by_id.get(default_id)
         if method is None or method.customer != customer.id:
-            message = f"The customer does not have a payment method with the ID {default_id}. The payment method must "
+            message = f"The customer does not have a payment method with the ID {default_id}. "
             raise bad_request(
-                message + "be attached to the customer.",
+                message + "The payment method must be attached to the customer.",
                 code="resource_missing",
                 param="invoice_settings[default_payment_method]",
             )

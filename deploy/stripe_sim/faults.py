@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from deploy.stripe_sim.draws import draw_fraction
 
 EFFECT_KINDS: Final = ("delay", "drop", "error")
+SECONDS_MAX: Final = 3_600
 
 
 class FaultPlanError(ValueError):
@@ -106,7 +107,7 @@ class Hit:
 
     @property
     def is_early_error(self) -> bool:
-        """Whether an error that is not stored stands in for everything else, as a rate limiter's or a gateway's does."""
+        """Whether an error that is not stored stands in for everything else, as a rate limiter's does."""
         return self.error is not None and not self.error_books and not self.error.stored
 
     @property
@@ -245,36 +246,38 @@ def _parse_fault(item: Any) -> Fault:
 def _parse_match(item: Any, name: str) -> Match:
     given = _take_fields(item, Match, f"{name}: match")
     given["only"] = tuple(given.get("only") or ())
-    match = Match(**given)
-    numbers = (match.nth, match.from_request, match.to_request, match.times, *match.only)
-    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+    counts = [given.get(count, 0) for count in ("nth", "from_request", "to_request", "times")]
+    if not all(isinstance(count, int) and count >= 0 for count in (*counts, *given["only"])):
         raise FaultPlanError(f"{name}: nth, only, from_request, to_request and times are counts")
-    if not isinstance(match.probability, int | float) or not 0 <= match.probability <= 1:
+    if not _is_number(given.get("probability", 1), 0, 1):
         raise FaultPlanError(f"{name}: probability lies between 0 and 1")
-    for pattern in (match.path, match.key or ""):
+    for pattern in (given.get("path", ""), given.get("key") or ""):
         try:
             re.compile(pattern)
         except (re.error, TypeError) as error:
             raise FaultPlanError(f"{name}: {pattern!r} is no regular expression: {error}") from error
-    return match
+    return Match(**given)
 
 
 def _parse_effect(item: Any, name: str) -> Effect:
     given = _take_fields(item, Effect, f"{name}: effect")
     if given.get("kind") not in EFFECT_KINDS:
         raise FaultPlanError(f"{name}: kind is one of {', '.join(EFFECT_KINDS)}")
-    effect = Effect(**given)
-    if not isinstance(effect.seconds, int | float) or effect.seconds < 0:
-        raise FaultPlanError(f"{name}: seconds is a number, zero or more")
-    if not isinstance(effect.status, int) or not 400 <= effect.status <= 599:
+    if not _is_number(given.get("seconds", 0), 0, SECONDS_MAX):
+        raise FaultPlanError(f"{name}: seconds lies between 0 and {SECONDS_MAX}")
+    status = given.get("status", 500)
+    if not (isinstance(status, int) and _is_number(status, 400, 599)):
         raise FaultPlanError(f"{name}: status lies between 400 and 599")
-    if effect.book is not None and not (isinstance(effect.book, int | float) and 0 <= effect.book <= 1):
+    if given.get("book") is not None and not _is_number(given["book"], 0, 1):
         raise FaultPlanError(f"{name}: book is true, false or a probability")
-    if not isinstance(effect.headers, dict) or not all(
-        isinstance(text, str) for text in effect.headers.values()
-    ):
+    headers = given.get("headers", {})
+    if not isinstance(headers, dict) or not all(isinstance(text, str) for text in headers.values()):
         raise FaultPlanError(f"{name}: headers maps names to strings")
-    return effect
+    return Effect(**given)
+
+
+def _is_number(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and low <= value <= high
 
 
 def _take_fields(item: Any, kind: type, where: str) -> dict[str, Any]:

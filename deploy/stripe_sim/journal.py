@@ -32,7 +32,10 @@ class Request:
 
 @dataclass(slots=True)
 class Movement:
-    """Money moved: one successful charge. `request` is the ordinal of the request that caused it, 0 for a settlement."""
+    """Money moved: one successful charge.
+
+    `request` is the ordinal of the request that caused it, 0 for a debit that settled.
+    """
 
     ordinal: int
     at: float
@@ -85,7 +88,7 @@ class Journal:
         return self._times_seen.get((account, key), 0)
 
     def restore(self, values: list[Any]) -> None:
-        """Take a request from the log. Requests that a kill left unanswered have no record: they leave `lost` ones."""
+        """Take a request from the log. One that a kill left unanswered has no record; it reads `lost`."""
         request = Request(*values)
         request.faults = tuple(request.faults)
         while len(self.requests) < request.ordinal:

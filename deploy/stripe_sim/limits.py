@@ -42,6 +42,6 @@ def too_many_requests(headers: dict[str, str], code: str = "rate_limit") -> ApiE
     message = (
         "Request rate limit exceeded. You can learn more about rate limits here https://stripe.com/rate-limits."
         if code == "rate_limit"
-        else "This object cannot be accessed right now because another API request or Stripe process is accessing it."
+        else "This object cannot be accessed right now because another API request is accessing it."
     )
     return ApiError(429, message, code=code, headers=headers)

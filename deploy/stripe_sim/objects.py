@@ -35,7 +35,7 @@ class Customer(Record):
 
 @dataclass(slots=True)
 class PaymentMethod(Record):
-    """A payment method; `documented_id` names its behaviour, `confirms` counts how often it was asked to pay."""
+    """A payment method; `documented_id` names its behaviour, `confirms` counts the attempts to pay."""
 
     id: str
     seq: int
@@ -48,7 +48,7 @@ class PaymentMethod(Record):
 
 @dataclass(slots=True)
 class PaymentIntent(Record):
-    """A payment; it can succeed once. `settle_at` is when a bank debit will be decided, by the simulator's clock."""
+    """A payment; it can succeed once. `settle_at` is when a bank debit is decided, by the sim's clock."""
 
     id: str
     seq: int

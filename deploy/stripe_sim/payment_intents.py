@@ -127,8 +127,9 @@ def confirm_intent(call: Call) -> Json:
     if intent.status not in _CONFIRMABLE:
         raise _unexpected_state(
             intent,
-            f"You cannot confirm this PaymentIntent because it has a status of {intent.status}. Only a PaymentIntent "
-            f"with one of the following statuses may be confirmed: {', '.join(_CONFIRMABLE)}.",
+            f"You cannot confirm this PaymentIntent because it has a status of {intent.status}. Only a "
+            "PaymentIntent with one of the following statuses may be confirmed: "
+            f"{', '.join(_CONFIRMABLE)}.",
         )
     if method is None and intent.payment_method is not None:
         method = call.account.payment_methods.by_id[intent.payment_method]
@@ -145,8 +146,9 @@ def cancel_intent(call: Call) -> Json:
     if intent.status not in _CANCELABLE:
         raise _unexpected_state(
             intent,
-            f"You cannot cancel this PaymentIntent because it has a status of {intent.status}. Only a PaymentIntent "
-            f"with one of the following statuses may be canceled: {', '.join(_CANCELABLE)}.",
+            f"You cannot cancel this PaymentIntent because it has a status of {intent.status}. Only a "
+            "PaymentIntent with one of the following statuses may be canceled: "
+            f"{', '.join(_CANCELABLE)}.",
         )
     intent.status, intent.canceled_at, intent.cancellation_reason = "canceled", int(call.now), reason
     intent.next_action = None
@@ -214,8 +216,8 @@ def _take_method(call: Call, customer_id: str | None) -> PaymentMethod | None:
     method = find_usable(call, method_id)
     if method.customer is not None and method.customer != customer_id:
         message = (
-            f"The provided PaymentMethod cannot be used. The PaymentMethod {method_id} does not belong to the Customer "
-            "of this PaymentIntent. Pass the customer that it is attached to."
+            f"The provided PaymentMethod cannot be used. The PaymentMethod {method_id} does not belong to the "
+            "Customer of this PaymentIntent. Pass the customer that it is attached to."
         )
         raise bad_request(message, param="payment_method")
     return method
@@ -242,15 +244,17 @@ def _take_texts(params: Params, method: PaymentMethod | None) -> dict[str, str] 
 def _refuse_without_confirm(params: Params) -> None:
     for name in _ONLY_WITH_CONFIRM:
         if name in params:
-            message = f"The parameter `{name}` cannot be passed when creating a PaymentIntent unless `confirm` is true."
-            raise bad_request(message, code="payment_intent_invalid_parameter", param=name)
+            message = f"The parameter `{name}` cannot be passed when creating a PaymentIntent unless "
+            raise bad_request(
+                message + "`confirm` is true.", code="payment_intent_invalid_parameter", param=name
+            )
 
 
 def _lacks_method(*, executed: bool, intent: PaymentIntent | None = None) -> ApiError:
     message = (
-        "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the "
-        "PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a payment "
-        "method."
+        "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update "
+        "the PaymentIntent with a payment method and then confirm it again, or confirm it again directly with "
+        "a payment method."
     )
     extra: dict[str, Any] = {} if intent is None else {"payment_intent": show_payment_intent(intent)}
     code = "payment_intent_unexpected_state"

@@ -19,7 +19,7 @@ _AUTHENTICATE = Behaviour(
 _NOT_HANDLED = Behaviour(
     code="authentication_required",
     decline_code="authentication_not_handled",
-    message="This payment required an authentication action to complete, but `error_on_requires_action` was set.",
+    message="This payment required an authentication action, but `error_on_requires_action` was set.",
 )
 
 

@@ -13,7 +13,9 @@ class SeedError(ValueError):
 
 
 def seed_account(simulator: Simulator, document: Any) -> dict[str, int]:
-    """Create what is missing of `{"account"?, "customers": [{"id", "payment_methods"?, "default_payment_method"?}]}`.
+    """Create what is missing of `{"account"?, "customers": [...]}`.
+
+    A customer is `{"id", "payment_methods"?: [{"id"}], "default_payment_method"?}`.
 
     Returns how many customers and payment methods were new. Doing it again changes nothing.
     """

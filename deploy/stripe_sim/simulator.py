@@ -121,7 +121,7 @@ class Simulator:
 
 @dataclass(slots=True)
 class Call:
-    """One request as an endpoint sees it; `ids` are those in the path, `request` is its ordinal in the journal."""
+    """One request as an endpoint sees it; `ids` are those in the path, `request` its ordinal."""
 
     simulator: Simulator
     account: AccountData

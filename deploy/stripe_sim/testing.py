@@ -19,7 +19,7 @@ from deploy.stripe_sim.simulator import Simulator
 
 @dataclass(frozen=True)
 class RunningSim:
-    """A simulator that is listening at `url`; everything of the admin API is here as a method, without HTTP."""
+    """A simulator that listens at `url`; what the admin API does is here without HTTP."""
 
     url: str
     simulator: Simulator

@@ -111,7 +111,7 @@ def test_a_key_is_the_same_at_every_attempt(operation: Operation, identity: Iden
 
 
 def test_nothing_that_varies_per_attempt_can_enter_a_key() -> None:
-    """A key is made of operation, subject and version, an identity of four fields: there is no other way in."""
+    """A key is made of operation, subject and version, an identity of four fields: no other way leads in."""
     assert list(inspect.signature(key_for).parameters) == ["operation", "subject", "version"]
     assert list(inspect.signature(Identity).parameters) == ["account", "customer", "period", "line"]
 

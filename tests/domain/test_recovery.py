@@ -57,7 +57,7 @@ def shown(*intents: PaymentIntent, complete: bool = True) -> Lookup:
 def test_money_found_outranks_everything(
     lookup: Lookup, expected: ExpectedIntent, canceled: set[str], window_passed: bool
 ) -> None:
-    """A PaymentIntent of the identity that is paid or processing settles the charge, whatever else there is."""
+    """A PaymentIntent of the identity that is paid or processing settles the charge, whatever else is."""
     finding = find_created(lookup, expected, cancel_intended=canceled, window_passed=window_passed)
     paid = [
         intent
@@ -200,15 +200,28 @@ def test_requires_anything_decides_nothing_while_the_confirm_may_run(
 
 @given(payment_intents, st.booleans())
 def test_an_old_decline_is_not_this_confirm_s(intent: PaymentIntent, window_passed: bool) -> None:
-    """T9: with no failed charge newer than the one before the confirm, a decline is an earlier confirm's."""
+    """T9: with no newer failed charge and no replay of the key, a decline is an earlier confirm's."""
     finding = find_confirmed(
         shown(replace(intent, status="requires_payment_method")),
         payment_intent_id=intent.id,
         latest_charge_before=intent.latest_charge,
         window_passed=window_passed,
-        key_answered=not window_passed,
+        key_answered=False,
     )
     assert isinstance(finding, NotSettled)
+
+
+def test_a_replayed_confirm_makes_the_decline_its_own() -> None:
+    """Once Stripe has replayed the key's answer, the confirm has run: a decline without a newer charge counts."""
+    finding = find_confirmed(
+        shown(replace(OURS, status="requires_payment_method", latest_charge="ch_1")),
+        payment_intent_id="pi_1",
+        latest_charge_before="ch_1",
+        window_passed=False,
+        key_answered=True,
+    )
+    assert isinstance(finding, Settled)
+    assert finding.state is State.DECLINED
 
 
 def test_a_newer_failed_charge_is_this_confirm_s_decline() -> None:

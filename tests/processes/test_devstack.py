@@ -15,11 +15,9 @@ import pytest
 from temporalio.client import Client
 
 from deploy.devstack import DevStack, StackOptions, running_stack
-from deploy.postgres import PostgresServer
 from deploy.processes import ChildFailed, start_time_of
 from deploy.stack_info import StackInfo, home_directory, inherited_environment, load_stack
 from deploy.temporal_server import TemporalServer
-from tests.conftest import drive
 from workflows.domain.errors import RefusedToStart
 
 # Stand-ins: what a stack promises about its parts does not depend on what they do.
@@ -93,21 +91,11 @@ def options(
     )
 
 
-@pytest.fixture(scope="module")
-def fresh_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home that only has an empty PostgreSQL cluster, which takes longest to make."""
-    home = tmp_path_factory.mktemp("fresh")
-    server = PostgresServer(home / "postgres", durable=False)
-    drive(server.start())
-    drive(server.stop())
-    return home
-
-
 @pytest.fixture
-def home(fresh_home: Path, tmp_path: Path) -> Path:
-    """A home of this test alone."""
-    copied: Path = shutil.copytree(fresh_home, tmp_path / "home")
-    return copied
+def home(fresh_cluster: Path, tmp_path: Path) -> Path:
+    """A home of this test alone, in which the PostgreSQL cluster exists already: making one takes longest."""
+    shutil.copytree(fresh_cluster, tmp_path / "home" / "postgres")
+    return tmp_path / "home"
 
 
 async def _poll(condition: Callable[[], Awaitable[bool]], *, deadline_seconds: float = 30) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import shutil
 from pathlib import Path
 
 import asyncpg
@@ -23,11 +24,12 @@ async def _fetch(url: str, query: str) -> object:
 
 @pytest.mark.parametrize("identity", IDENTITIES)
 async def test_committed_rows_survive_a_killed_server(
-    identity: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    identity: str, fresh_cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server killed with SIGKILL starts again, on its port, with all that was committed."""
     home = tmp_path / "closed"
     home.mkdir(mode=0o700)
+    shutil.copytree(fresh_cluster, home / "postgres")
     monkeypatch.setattr(postgres, "find_identity", lambda: identity)
     server = PostgresServer(home / "postgres", durable=False)
     await server.start()
@@ -91,8 +93,11 @@ async def test_a_copy_of_a_database_is_separate(postgres_server: PostgresServer)
         await _fetch(copy.owner_url, "SELECT 1")
 
 
-async def test_a_taken_port_is_avoided(postgres_server: PostgresServer, tmp_path: Path) -> None:
+async def test_a_taken_port_is_avoided(
+    postgres_server: PostgresServer, fresh_cluster: Path, tmp_path: Path
+) -> None:
     """A server that prefers a taken port comes up on another one, and stopping it leaves no process."""
+    shutil.copytree(fresh_cluster, tmp_path / "postgres")
     server = PostgresServer(tmp_path / "postgres", port=postgres_server.port, durable=False)
     await server.start()
     try:
@@ -105,8 +110,9 @@ async def test_a_taken_port_is_avoided(postgres_server: PostgresServer, tmp_path
     assert not server.running
 
 
-async def test_a_stale_lock_of_a_reused_pid_is_no_obstacle(tmp_path: Path) -> None:
+async def test_a_stale_lock_of_a_reused_pid_is_no_obstacle(fresh_cluster: Path, tmp_path: Path) -> None:
     """After a crash, a `postmaster.pid` whose pid is a stranger's by now does not keep the server down."""
+    shutil.copytree(fresh_cluster, tmp_path / "postgres")
     server = PostgresServer(tmp_path / "postgres", durable=False)
     await server.start()
     try:

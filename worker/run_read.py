@@ -1,0 +1,114 @@
+"""`chargeonce run list`, `show` and `tick`: look at runs, and wake one."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from activities.ledger.database import open_pool
+from activities.ledger.runs import Run, RunLedger
+from worker.console_output import Output, table
+from worker.environment import load_settings
+from worker.run_follow import follow_run
+from worker.run_view import describe_wait, render_counts, render_totals, totals_of, view_run
+from worker.temporal_client import connect_temporal, read_progress, wake
+from workflows.contracts import RunProgress
+from workflows.domain.errors import RefusedToStart
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+async def list_runs(output: Output, *, limit: int) -> None:
+    """Print up to `limit` runs, newest first."""
+    settings = load_settings()
+    async with open_pool(settings.database_url.get_secret_value(), connections=2) as pool:
+        ledger = RunLedger(pool)
+        runs = [await _list_entry(ledger, run) for run in await ledger.newest(limit=limit)]
+    output.result({"runs": runs}, lambda: _render_list(runs))
+
+
+async def show_run(output: Output, run_id: str) -> None:
+    """Print one run: counts that add up, money, and why what is open waits. Raises RefusedToStart."""
+    settings = load_settings()
+    async with open_pool(settings.database_url.get_secret_value(), connections=2) as pool:
+        ledger = RunLedger(pool)
+        run = await ledger.read(run_id)
+        view = await view_run(ledger, run_id)
+        document = {
+            **view.document(),
+            "account": run.account,
+            "period": run.period,
+            "source": run.source,
+            "started_by": run.started_by,
+            "locked_at": run.locked_at,
+            "planned_at": run.planned_at,
+            "closed_at": run.closed_at,
+            "plan_hash": run.plan_hash,
+            "totals": await totals_of(ledger, run_id),
+            "waiting": await ledger.waiting(run_id),
+        }
+    progress = None if view.ended else await _progress_of(run_id)
+    document["workflow"] = None if progress is None else progress.model_dump()
+    output.result(document, lambda: _render_run(document))
+
+
+async def tick_run(output: Output, run_id: str, *, wait: bool) -> None:
+    """Wake a run, and with `wait` follow it until nothing more is due. Raises RefusedToStart."""
+    settings = load_settings()
+    async with open_pool(settings.database_url.get_secret_value(), connections=2) as pool:
+        await RunLedger(pool).read(run_id)
+        handle = (await connect_temporal()).get_workflow_handle(run_id)
+        progress = await wake(handle)
+        if wait:
+            await follow_run(output, handle, pool, settings)
+            return
+    document = progress.model_dump()
+    document["run"] = document.pop("run_id")
+    output.result(document, lambda: [f"woke {run_id} (phase {progress.phase}); see chargeonce run show {run_id}"])
+
+
+async def _progress_of(run_id: str) -> RunProgress | None:
+    try:
+        client = await connect_temporal()
+    except RefusedToStart:
+        return None
+    return await read_progress(client.get_workflow_handle(run_id))
+
+
+async def _list_entry(ledger: RunLedger, run: Run) -> dict[str, Any]:
+    view = await view_run(ledger, run.run_id)
+    return {**view.document(), "locked_at": run.locked_at, "started_by": run.started_by}
+
+
+def _render_list(runs: list[dict[str, Any]]) -> Iterable["RenderableType"]:
+    names = ("run", "phase", "lines", "succeeded", "declined", "needs_customer", "unknown", "not_started")
+    if not runs:
+        yield "no runs yet: chargeonce run start --help"
+        return
+    rows = [
+        (*(entry[name] for name in names), f"{entry['locked_at']:%Y-%m-%d %H:%M}", entry["started_by"])
+        for entry in runs
+    ]
+    yield table((*names, "since", "started by"), rows)
+
+
+def _render_run(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
+    yield f"{document['run']}: {document['phase']}{_because(document['reason'])}"
+    yield f"{document['source']}, started by {document['started_by']} at {document['locked_at']:%Y-%m-%d %H:%M:%S}"
+    yield from render_counts(document)
+    yield from render_totals(document["totals"])
+    waiting = [
+        (row["lines"], row["state"], row["reason"], "now" if row["due_at"] is None else f"{row['due_at']:%F %T}")
+        for row in document["waiting"]
+    ]
+    if waiting:
+        yield table(("lines", "state", "why it is open", "due (ledger's clock)"), waiting)
+    workflow = document["workflow"]
+    if workflow is not None:
+        halted = f", halted: {workflow['halted']}" if workflow["halted"] else ""
+        yield f"workflow: {workflow['phase']}, {workflow['slices_done']} of {workflow['slices']} slices{halted}"
+    if wait := describe_wait(document):
+        yield wait
+
+
+def _because(reason: str | None) -> str:
+    return f" ({reason})" if reason else ""
