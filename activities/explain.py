@@ -18,9 +18,9 @@ _PAYMENT_INTENT = re.compile(r"pi_[A-Za-z0-9_]+")
 
 _NEXT = {
     "planned": "its PaymentIntent is created when its slice is worked through",
-    "creating": "looked up at Stripe; then adopted, sent again under its key, or, past the window, re-keyed",
+    "creating": "looked up at Stripe; then adopted, sent again under its key, or past the window re-keyed",
     "prepared": "its PaymentIntent is confirmed when its slice is worked through",
-    "confirming": "looked up at Stripe; then settled, sent again under its key, or, past the window, re-keyed",
+    "confirming": "looked up at Stripe; then settled, sent again under its key, or past the window re-keyed",
     "canceling": "looked up at Stripe; then canceled, or whatever Stripe says it is",
     "succeeded": "nothing: it is paid",
     "processing": "Stripe says in some days whether the debit went through",

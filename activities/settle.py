@@ -35,6 +35,7 @@ from workflows.domain.window import (
     Permission,
     Ruling,
     rule,
+    rule_on_skew,
 )
 
 LIST_BEFORE_FIRST_SEND_SECONDS = 300  # more than any skew that we go on with
@@ -144,6 +145,9 @@ class Settler:
             case Settled():
                 return Step(await self._apply_settled(charge, lookup, finding))
             case Adopt(payment_intent=found, reason=reason):
+                if (skewed := rule_on_skew(lookup.skew_seconds)) is not None:
+                    # An adopted charge is confirmed next, which is a send: with such a clock nothing is sent.
+                    return await self._wait(charge, skewed, lookup, finding=reason)
                 adopted = await self._ledger.settle(
                     charge,
                     State.PREPARED,

@@ -36,6 +36,8 @@ from activities.ledger.database import Pool
 from activities.verify_report import VerifyReport
 from workflows.domain.answer import Lookup, PaymentIntent
 
+__all__ = ["OnProgress", "StripeBooks", "VerifyReport", "verify_run"]
+
 MARGIN_SECONDS = 600  # how far Stripe's clock may be behind the ledger's
 RETRIES_PER_REQUEST = 4
 FIRST_PAUSE_SECONDS = 0.25

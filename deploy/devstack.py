@@ -62,7 +62,7 @@ class StackOptions:
     dynamic_config: Mapping[str, str] = field(default_factory=dict)
     simulator_command: Sequence[str] = (sys.executable, "-m", "deploy.stripe_sim")
     worker_command: Sequence[str] = (sys.executable, "-m", "worker")
-    worker_stop_timeout_seconds: float = 15.0
+    worker_stop_timeout_seconds: float = 60.0  # longer than the longest drain of `workflows.policies`
     migrate: Callable[[str], Awaitable[None]] = migrate_ledger
     on_notice: Callable[[str], None] = lambda _: None
 

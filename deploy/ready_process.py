@@ -19,7 +19,7 @@ class ReadyProcess:
         log_path: Path,
         environment: Mapping[str, str],
         death_signal: signal.Signals = signal.SIGTERM,
-        start_timeout_seconds: float = 30.0,
+        start_timeout_seconds: float = 60.0,
         stop_timeout_seconds: float = 10.0,
     ) -> None:
         self.name = name

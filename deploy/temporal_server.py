@@ -22,7 +22,7 @@ from workflows.domain.errors import RefusedToStart
 NAMESPACE = "default"
 # Workflow ids protect against a second run only this long. The development server accepts ten years.
 RETENTION = timedelta(days=3650)
-_START_TIMEOUT_SECONDS = 30.0
+_START_TIMEOUT_SECONDS = 60.0
 _STOP_TIMEOUT_SECONDS = 10.0
 _START_ATTEMPTS = 3
 
@@ -78,7 +78,7 @@ class TemporalServer:
     async def start(self) -> None:
         """Start the server and wait until its namespace answers and keeps closed workflows for `RETENTION`.
 
-        A server that runs already stays. Raises ChildFailed when it does not come up within 30 s,
+        A server that runs already stays. Raises ChildFailed when it does not come up within 60 s,
         RefusedToStart when the binary is missing.
         """
         if self.running:

@@ -1,4 +1,4 @@
-"""What a command prints: its result on stdout (with --json one object and nothing else), the rest on stderr."""
+"""What a command prints: its result on stdout (--json: one object, nothing else), all else on stderr."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-_WIDTH_WITHOUT_TERMINAL = 160
+_WIDTH_WITHOUT_TERMINAL = 240
 
 
 class Output:
@@ -25,7 +25,7 @@ class Output:
             return
         console = open_console(sys.stdout)
         for part in render():
-            console.print(part, highlight=False, markup=False)
+            console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
 
     def notice(self, text: str) -> None:
         """Say something that is not the result."""

@@ -1,6 +1,7 @@
 """Settings for a command, or one clear refusal that names what is missing."""
 
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from workflows.domain.errors import RefusedToStart
@@ -17,7 +18,7 @@ NOTHING_RUNS = (
 class Surroundings(Protocol):
     """What the layer above offers to a command that finds nothing configured."""
 
-    def for_the_duration(self, source: str) -> AbstractAsyncContextManager[None]:
+    def for_the_duration(self, source: Path) -> AbstractAsyncContextManager[None]:
         """Bring up what `load_settings` needs, for a run over `source`, until the context ends."""
 
 

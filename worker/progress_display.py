@@ -33,6 +33,11 @@ def describe_outcomes(view: RunView) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in _SHOWN if counts[name])
 
 
+def name_phase(view: RunView) -> str:
+    """Return what the run is doing; while it holds the lock and has no plan yet, it plans."""
+    return "planning" if view.phase == "locked" else view.phase
+
+
 class PlainLines:
     """At most one line in 5 s, and one for every new phase."""
 
@@ -50,7 +55,7 @@ class PlainLines:
         rate = (view.settled - self._last_settled) / (now - self._last_at) if self._last_at else 0.0
         speed = f" ({rate:.1f}/s)" if view.phase == self._last_phase and rate > 0 else ""
         counts = f": {view.settled}/{view.lines}{speed} {describe_outcomes(view)}" if view.lines else ""
-        self._write(f"{view.phase}{counts}".rstrip())
+        self._write(f"{name_phase(view)}{counts}".rstrip())
         self._last_phase, self._last_at, self._last_settled = view.phase, now, view.settled
 
 
@@ -62,7 +67,7 @@ class _LiveBar:
     def update(self, view: RunView) -> None:
         self._progress.update(
             self._task,
-            description=view.phase,
+            description=name_phase(view),
             total=view.lines or None,
             completed=view.settled,
             outcomes=describe_outcomes(view),

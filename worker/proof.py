@@ -1,14 +1,23 @@
-"""`chargeonce verify` and `chargeonce explain`: what happened, proved against Stripe and told from the journal."""
+"""`chargeonce verify` and `explain`: what happened, proved against Stripe and told from the journal."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import typer
 
+from activities.explain import ChargeStory, explain_charge
 from activities.gateway.stripe_gateway import StripeGateway
 from activities.ledger.database import open_pool
-from activities.verify import VerifyReport, verify_run
-from worker.console_output import Output
+from activities.verify import verify_run
+from activities.verify_report import VerifyReport
+from worker.console_output import Output, table
 from worker.environment import load_settings
 from worker.failures import EXIT_DRIFT
 from worker.settings import Settings
+from workflows.domain.money import format_money
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 async def verify(output: Output, run_id: str) -> None:
@@ -35,3 +44,22 @@ async def verified(settings: Settings, run_id: str) -> VerifyReport:
         ) as gateway,
     ):
         return await verify_run(pool, gateway, run_id)
+
+
+async def explain(output: Output, wanted: str, *, run_id: str | None) -> None:
+    """Print a charge's story. Raises InvalidInput where `wanted` names none, or more than one."""
+    settings = load_settings()
+    async with open_pool(settings.database_url.get_secret_value(), connections=2) as pool:
+        story = await explain_charge(pool, wanted, run_id=run_id)
+    output.result(story.as_json(), lambda: _render_story(story))
+
+
+def _render_story(story: ChargeStory) -> Iterable["RenderableType"]:
+    amount = format_money(story.amount_minor, story.currency)
+    yield f"{story.charge_id}: {amount} of {story.customer}, {story.line} {story.period}, {story.state}"
+    rows = [
+        (f"{event.at:%Y-%m-%d %H:%M:%S.%f}"[:-3], event.kind.value, f"{'! ' * event.alarm}{event.summary}")
+        for event in story.events
+    ]
+    yield table(("ledger's clock", "", "what happened"), rows)
+    yield f"next: {story.next_step}"

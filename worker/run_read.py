@@ -63,7 +63,9 @@ async def tick_run(output: Output, run_id: str, *, wait: bool) -> None:
             return
     document = progress.model_dump()
     document["run"] = document.pop("run_id")
-    output.result(document, lambda: [f"woke {run_id} (phase {progress.phase}); see chargeonce run show {run_id}"])
+    output.result(
+        document, lambda: [f"woke {run_id} (phase {progress.phase}); see chargeonce run show {run_id}"]
+    )
 
 
 async def _progress_of(run_id: str) -> RunProgress | None:
@@ -93,11 +95,17 @@ def _render_list(runs: list[dict[str, Any]]) -> Iterable["RenderableType"]:
 
 def _render_run(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     yield f"{document['run']}: {document['phase']}{_because(document['reason'])}"
-    yield f"{document['source']}, started by {document['started_by']} at {document['locked_at']:%Y-%m-%d %H:%M:%S}"
+    started = f"started by {document['started_by']} at {document['locked_at']:%Y-%m-%d %H:%M:%S}"
+    yield f"{document['source']}, {started}"
     yield from render_counts(document)
     yield from render_totals(document["totals"])
     waiting = [
-        (row["lines"], row["state"], row["reason"], "now" if row["due_at"] is None else f"{row['due_at']:%F %T}")
+        (
+            row["lines"],
+            row["state"],
+            row["reason"],
+            "now" if row["due_at"] is None else f"{row['due_at']:%F %T}",
+        )
         for row in document["waiting"]
     ]
     if waiting:
@@ -105,7 +113,8 @@ def _render_run(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     workflow = document["workflow"]
     if workflow is not None:
         halted = f", halted: {workflow['halted']}" if workflow["halted"] else ""
-        yield f"workflow: {workflow['phase']}, {workflow['slices_done']} of {workflow['slices']} slices{halted}"
+        slices = f"{workflow['slices_done']} of {workflow['slices']} slices"
+        yield f"workflow: {workflow['phase']}, {slices}{halted}"
     if wait := describe_wait(document):
         yield wait
 

@@ -109,7 +109,8 @@ def _refused_source(output: Output, checked: CheckedSource, command: StartComman
     else:
         advice = "nothing was started: correct them, or leave these rows out with --skip-invalid"
     return CommandFailed(
-        f"{checked.rows_skipped} rows of {checked.path} can't be billed ({len(checked.problems)} problems); {advice}",
+        f"{checked.rows_skipped} rows of {checked.path} can't be billed "
+        f"({len(checked.problems)} problems); {advice}",
         exit_code=EXIT_USAGE,
         details=checked.document(),
     )
@@ -134,7 +135,10 @@ def _render_preview(checked: CheckedSource) -> Iterable["RenderableType"]:
         (currency.upper(), lines, format_money(amount_minor, currency))
         for currency, (lines, amount_minor) in sorted(checked.totals.items())
     ]
-    yield f"{checked.path}: {checked.lines} lines, {checked.rows_skipped} rows to skip. Nothing was started."
+    yield (
+        f"{checked.path}: {checked.lines} lines, {checked.zero_amounts} of them of 0; "
+        f"{checked.rows_skipped} rows can't be billed. Nothing was started."
+    )
     yield table(("currency", "lines", "amount"), rows)
     for problem in checked.problems:
         yield f"skipped {describe_problem(problem)}"

@@ -1,4 +1,4 @@
-"""A source file, looked at before anything starts: every row that can't be billed, and what the rest adds up to."""
+"""A source file, looked at before anything starts: what can't be billed, and what the rest adds up to."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,11 +14,15 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class CheckedSource:
-    """What a file would have a run do. `totals` maps a currency to its lines and minor units."""
+    """What a file would have a run do. `totals` maps a currency to its lines and minor units.
+
+    Only the run itself finds out whether a customer exists and how they pay.
+    """
 
     path: Path
     sha256: str
     lines: int = 0
+    zero_amounts: int = 0
     totals: dict[str, list[int]] = field(default_factory=dict)
     problems: list[SourceProblem] = field(default_factory=list)
 
@@ -38,7 +42,7 @@ class CheckedSource:
             "source": str(self.path),
             "source_sha256": self.sha256,
             "lines": self.lines,
-            "skipped": self.rows_skipped,
+            "skipped": {"can_not_be_billed": self.rows_skipped, "zero_amount": self.zero_amounts},
             "totals": {
                 currency: {"lines": lines, "amount_minor": amount_minor}
                 for currency, (lines, amount_minor) in sorted(self.totals.items())
@@ -63,6 +67,7 @@ def check_source(path: Path) -> CheckedSource:
             checked.problems.append(item)
             continue
         checked.lines += 1
+        checked.zero_amounts += item.amount_minor == 0
         total = checked.totals.setdefault(item.currency, [0, 0])
         total[0] += 1
         total[1] += item.amount_minor

@@ -1,4 +1,4 @@
-"""Start a billing run: settle whose money it is, then one workflow for the account and period, or a refusal."""
+"""Start a billing run: whose money it is, then one workflow for the account and period, or a refusal."""
 
 import getpass
 import os
@@ -9,7 +9,6 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from activities.gateway.stripe_gateway import StripeGateway
 from activities.ledger.database import Pool
 from activities.ledger.runs import RunLedger
 from worker.failures import EXIT_REFUSED, CommandFailed
@@ -17,11 +16,13 @@ from worker.run_view import view_run
 from worker.settings import Settings
 from worker.source_check import CheckedSource
 from worker.temporal_client import RunHandle
+from worker.wiring import find_account, open_gateway
 from workflows.billing_run import BillingRun
 from workflows.contracts import RunInput, RunRequest
 from workflows.domain.periods import Period
 
 SLICE_LINES_DEFAULT = 500
+RUNS_PER_PERIOD_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +34,6 @@ class StartOptions:
     slice_lines: int = SLICE_LINES_DEFAULT
 
 
-async def resolve_account(settings: Settings) -> str:
-    """Return the account to bill for: the connected one of the settings, else the key's own.
-
-    Raises:
-        RefusedToStart: The key is live and `--live` was not said, or Stripe does not know the key.
-    """
-    settings.refuse_unspoken_live_key()
-    if settings.stripe_account is not None:
-        return settings.stripe_account
-    async with StripeGateway(
-        api_key=settings.stripe_secret_key.get_secret_value(),
-        api_base=settings.stripe_api_base,
-        timeout_seconds=settings.timeout_seconds,
-    ) as gateway:
-        return await gateway.retrieve_account()
-
-
 async def start_run(
     client: Client, pool: Pool, settings: Settings, checked: CheckedSource, options: StartOptions
 ) -> RunHandle:
@@ -57,12 +41,12 @@ async def start_run(
 
     Raises:
         CommandFailed: Exit code 4: a run of this account and period was started before. Nobody is charged.
-        RefusedToStart: See `resolve_account`.
+        RefusedToStart: The key is live and `--live` was not said, or Stripe does not know the key.
     """
-    account = await resolve_account(settings)
+    async with open_gateway(settings) as gateway:
+        account = (await find_account(settings, gateway)).id
     ledger = RunLedger(pool)
-    run_id = f"billing-run/{account}/{options.period}"
-    await _refuse_second(client, ledger, run_id)
+    run_id = await _free_run_id(client, ledger, account=account, period=options.period)
     request = RunRequest(
         account=account,
         period=str(options.period),
@@ -87,10 +71,20 @@ async def start_run(
         raise await _owned(client, ledger, run_id) from None
 
 
-async def _refuse_second(client: Client, ledger: RunLedger, run_id: str) -> None:
-    """Refuse where the ledger knows the run: it remembers longer than Temporal keeps workflow ids."""
-    if (await view_run(ledger, run_id)).run is not None:
-        raise await _owned(client, ledger, run_id)
+async def _free_run_id(client: Client, ledger: RunLedger, *, account: str, period: Period) -> str:
+    """Return the id of a run that may start: the first, or the next after runs that failed before charging.
+
+    The ledger is asked because it remembers longer than Temporal keeps workflow ids.
+    """
+    run_id = f"billing-run/{account}/{period}"
+    for number in range(2, RUNS_PER_PERIOD_MAX + 1):
+        view = await view_run(ledger, run_id)
+        if view.run is None:
+            break
+        if view.phase != "failed":
+            raise await _owned(client, ledger, run_id)
+        run_id = f"billing-run/{account}/{period}/r{number}"
+    return run_id
 
 
 async def _owned(client: Client, ledger: RunLedger, run_id: str) -> CommandFailed:
@@ -101,8 +95,8 @@ async def _owned(client: Client, ledger: RunLedger, run_id: str) -> CommandFaile
         if description.status is not WorkflowExecutionStatus.RUNNING:
             phase = "ended without a row" if description.status is None else description.status.name.lower()
     return CommandFailed(
-        f"run {run_id} owns this period already (phase {phase}), so nothing was started and nobody is charged; "
-        f"look at it with `chargeonce run show {run_id}`",
+        f"run {run_id} owns this period already (phase {phase}), so nothing was started and nobody is "
+        f"charged; look at it with `chargeonce run show {run_id}`",
         exit_code=EXIT_REFUSED,
         details={"refused": "the period has a run already", "run": run_id, "phase": phase},
     )

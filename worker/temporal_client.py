@@ -17,7 +17,7 @@ from workflows.domain.errors import RefusedToStart
 CONNECT_SECONDS = 10.0
 QUERY_SECONDS = 3.0
 
-RunHandle = WorkflowHandle[Any, Any]
+RunHandle = WorkflowHandle[BillingRun, Any]
 
 
 async def connect_temporal() -> Client:
@@ -53,7 +53,10 @@ async def wake(handle: RunHandle) -> RunProgress:
         RefusedToStart: There is no such run at Temporal, it has ended, or no worker took the update.
     """
     try:
-        return await handle.execute_update(BillingRun.tick, rpc_timeout=timedelta(seconds=CONNECT_SECONDS))
+        progress: RunProgress = await handle.execute_update(
+            "tick", result_type=RunProgress, rpc_timeout=timedelta(seconds=CONNECT_SECONDS)
+        )
+        return progress
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise RefusedToStart(f"run {handle.id} does not run any more: nothing to wake") from error

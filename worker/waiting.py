@@ -113,7 +113,8 @@ class _Wait:
         if report.phase == "refused":
             details = {"refused": report.reason, "run": report.owner_run, "phase": view.phase}
             raise CommandFailed(
-                f"nobody was charged: {report.reason}; look at it with `chargeonce run show {report.owner_run}`",
+                f"nobody was charged: {report.reason}; "
+                f"look at it with `chargeonce run show {report.owner_run}`",
                 exit_code=EXIT_REFUSED,
                 details=details,
             )

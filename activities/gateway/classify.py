@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from types import MappingProxyType
 
 from workflows.domain.answer import Answer, PaymentIntent, Transport
@@ -116,6 +117,7 @@ class AnswerReader:
         return text[:length_max]
 
 
+@lru_cache(maxsize=64)  # thousands of answers share a second, and parsing is dear
 def read_date(value: str | None) -> float | None:
     """Return an HTTP date as seconds since the epoch (one-second grain), or None if it can't be read."""
     if not value:
@@ -131,7 +133,10 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
 
     A date is taken relative to the answer's own `Date`, so no clock of ours enters.
     """
-    value = (headers.get("Retry-After") or "").strip()
+    value = headers.get("Retry-After")
+    if value is None:
+        return None
+    value = value.strip()
     if re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", value):
         return min(float(value), RETRY_AFTER_SECONDS_MAX)
     retry_at, answered_at = read_date(value), read_date(headers.get("Date"))

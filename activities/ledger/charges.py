@@ -97,7 +97,9 @@ class ChargeLedger:
         Raises:
             StaleWrite: The charge is no longer as `send.charge` says, or its previous key is too young.
         """
-        advance(send.charge.state, IN_FLIGHT_STATE[send.operation])
+        in_flight = IN_FLIGHT_STATE[send.operation]
+        if send.charge.state is not in_flight:  # a new version of an operation in flight stays where it is
+            advance(send.charge.state, in_flight)
         return _committed(await self._first_sends.submit(send), send.charge)
 
     async def intend_again(self, send: Resend) -> Intent:

@@ -193,6 +193,11 @@ def advance_clock(
     )
 
 
+def _describe_clock(clock: Any) -> str:
+    stands = "" if clock["frozen_at"] is None else ", frozen"
+    return f"now {clock['now']:.3f}, {clock['offset_seconds']:.0f} s ahead of real time{stands}"
+
+
 def parse_duration_seconds(text: str) -> float:
     """Return the seconds of a duration such as 90s, 15m, 25h, 3d; raises typer.BadParameter."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
@@ -219,7 +224,7 @@ def _call(url: str | None, method: str, path: str, document: Any = None) -> Any:
 def _print_faults(shown: Any, *, as_json: bool) -> None:
     lines = [
         f"{fault['name']}: {fault['effect']['kind']} {fault['place']}, "
-        f"matched {shown['counts'][fault['name']]['matched']}, fired {shown['counts'][fault['name']]['fired']}"
+        f"met {shown['counts'][fault['name']]['matched']}, fired {shown['counts'][fault['name']]['fired']}"
         for fault in shown["faults"]
     ]
     _print(shown, "\n".join(lines) or "no faults", as_json=as_json)

@@ -86,8 +86,8 @@ class KeyRing:
         _check_same_request(slot, key, path, fingerprint)
         if slot.body is None:
             message = (
-                "There is currently another in-progress request using this Idempotent Key (that probably means "
-                "you submitted twice, and the other request is still going through): "
+                "There is currently another in-progress request using this Idempotent Key (that probably "
+                "means you submitted twice, and the other request is still going through): "
                 f"{key}. Please try again later."
             )
             raise ApiError(409, message, code="idempotency_key_in_use")
@@ -141,8 +141,8 @@ def _check_same_request(slot: Slot, key: str, path: str, fingerprint: str) -> No
         raise ApiError(400, message, kind="idempotency_error")
     if slot.fingerprint != fingerprint:
         message = (
-            "Keys for idempotent requests can only be used with the same parameters they were first used with. "
-            f"Try using a key other than '{key}' if you meant to execute a different request."
+            "Keys for idempotent requests can only be used with the same parameters they were first used "
+            f"with. Try using a key other than '{key}' if you meant to execute a different request."
         )
         raise ApiError(400, message, kind="idempotency_error")
 

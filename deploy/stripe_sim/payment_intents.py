@@ -127,8 +127,8 @@ def confirm_intent(call: Call) -> Json:
     if intent.status not in _CONFIRMABLE:
         raise _unexpected_state(
             intent,
-            f"You cannot confirm this PaymentIntent because it has a status of {intent.status}. Only a "
-            "PaymentIntent with one of the following statuses may be confirmed: "
+            f"You cannot confirm this PaymentIntent because it has a status of {intent.status}. Only "
+            "a PaymentIntent with one of the following statuses may be confirmed: "
             f"{', '.join(_CONFIRMABLE)}.",
         )
     if method is None and intent.payment_method is not None:
@@ -146,8 +146,8 @@ def cancel_intent(call: Call) -> Json:
     if intent.status not in _CANCELABLE:
         raise _unexpected_state(
             intent,
-            f"You cannot cancel this PaymentIntent because it has a status of {intent.status}. Only a "
-            "PaymentIntent with one of the following statuses may be canceled: "
+            f"You cannot cancel this PaymentIntent because it has a status of {intent.status}. Only "
+            "a PaymentIntent with one of the following statuses may be canceled: "
             f"{', '.join(_CANCELABLE)}.",
         )
     intent.status, intent.canceled_at, intent.cancellation_reason = "canceled", int(call.now), reason
@@ -216,7 +216,7 @@ def _take_method(call: Call, customer_id: str | None) -> PaymentMethod | None:
     method = find_usable(call, method_id)
     if method.customer is not None and method.customer != customer_id:
         message = (
-            f"The provided PaymentMethod cannot be used. The PaymentMethod {method_id} does not belong to the "
+            f"The provided PaymentMethod cannot be used. PaymentMethod {method_id} does not belong to the "
             "Customer of this PaymentIntent. Pass the customer that it is attached to."
         )
         raise bad_request(message, param="payment_method")
@@ -253,7 +253,7 @@ def _refuse_without_confirm(params: Params) -> None:
 def _lacks_method(*, executed: bool, intent: PaymentIntent | None = None) -> ApiError:
     message = (
         "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update "
-        "the PaymentIntent with a payment method and then confirm it again, or confirm it again directly with "
+        "the PaymentIntent with a payment method and then confirm it again, or confirm it directly with "
         "a payment method."
     )
     extra: dict[str, Any] = {} if intent is None else {"payment_intent": show_payment_intent(intent)}

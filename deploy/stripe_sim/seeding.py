@@ -16,7 +16,6 @@ def seed_account(simulator: Simulator, document: Any) -> dict[str, int]:
     """Create what is missing of `{"account"?, "customers": [...]}`.
 
     A customer is `{"id", "payment_methods"?: [{"id"}], "default_payment_method"?}`.
-
     Returns how many customers and payment methods were new. Doing it again changes nothing.
     """
     if not isinstance(document, dict) or not isinstance(document.get("customers"), list):

@@ -1,6 +1,7 @@
 """The simulator as a process: starts, says where it is, and stops at the first signal."""
 
 import asyncio
+import gc
 import json
 import signal
 from pathlib import Path
@@ -13,6 +14,9 @@ from deploy.stripe_sim.simulator import Simulator
 
 def run_until_signal(simulator: Simulator, *, host: str, port: int, ready_file: Path | None) -> None:
     """Serve until SIGTERM or SIGINT; prints one line with the URL once it listens."""
+    # What the simulator remembers is never garbage: look through it rarely.
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 1_000)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(simulator, host, port, ready_file))
 

@@ -55,6 +55,8 @@ class Simulator:
             self.log.append("seed", self.seed)
             self.log.append("settings", self.settings.show())
             self._new = False
+        if self.faults.is_armed:
+            self.log.append("faults", self.faults.show())
 
     def account(self, account_id: str) -> AccountData:
         """Return an account's data; any account exists as soon as it is named."""

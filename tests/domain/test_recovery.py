@@ -212,7 +212,7 @@ def test_an_old_decline_is_not_this_confirm_s(intent: PaymentIntent, window_pass
 
 
 def test_a_replayed_confirm_makes_the_decline_its_own() -> None:
-    """Once Stripe has replayed the key's answer, the confirm has run: a decline without a newer charge counts."""
+    """Once Stripe has replayed the key's answer, the confirm has run: its decline counts."""
     finding = find_confirmed(
         shown(replace(OURS, status="requires_payment_method", latest_charge="ch_1")),
         payment_intent_id="pi_1",

@@ -169,7 +169,7 @@ async def revoke_the_key(till: Till) -> tuple[Operation, Answer]:
 
 async def collide_with_itself(till: Till) -> tuple[Operation, Answer]:
     intent = await till.prepare()
-    till.fault(kind="delay", seconds=0.5, place="after")
+    till.fault(kind="delay", seconds=0.5)
     first = asyncio.create_task(till.confirm(intent.id))
     await till.wait_for_requests(2)
     second = await till.confirm(intent.id)
@@ -232,7 +232,13 @@ ROWS: list[tuple[str, Move, bool, Proof, State | Cause | None]] = [
     ("401", revoke_the_key, True, NOT_EXECUTED, Cause.CREDENTIALS),
     ("403", fail(kind="error", status=403), True, NOT_EXECUTED, Cause.CREDENTIALS),
     ("409 key in use", collide_with_itself, False, UNKNOWN, Cause.KEY_IN_USE),
-    ("409 something else", fail(kind="error", status=409), True, UNKNOWN, Cause.SERVER_ERROR),
+    (
+        "409 something else",
+        fail(kind="error", status=409, code="conflict"),
+        True,
+        UNKNOWN,
+        Cause.SERVER_ERROR,
+    ),
     ("429 rate", fail(kind="error", status=429, headers=LIMIT), True, NOT_EXECUTED, Cause.RATE_LIMITED),
     ("429 lock", fail(kind="error", status=429, code="lock_timeout"), True, NOT_EXECUTED, Cause.RATE_LIMITED),
     ("429 cap", fail(kind="error", status=429, code="spend_cap_exceeded"), True, NOT_EXECUTED, Cause.CAP),

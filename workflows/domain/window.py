@@ -53,13 +53,8 @@ def rule(
     if lookup_age_seconds is None or skew_seconds is None:
         return Ruling(Permission.WAIT, "no complete lookup at Stripe yet", wait_seconds=30)
     invariant(lookup_age_seconds <= age_seconds, "a lookup can't be younger than now")
-    if abs(skew_seconds) > SKEW_SECONDS_MAX:
-        return Ruling(
-            Permission.WAIT,
-            f"the ledger's clock is {skew_seconds:+.0f} s off Stripe's; nothing is sent or re-keyed",
-            wait_seconds=60,
-            alarm=True,
-        )
+    if (skewed := rule_on_skew(skew_seconds)) is not None:
+        return skewed
     if age_seconds < WINDOW_SECONDS - SAFETY_MARGIN_SECONDS:
         if stored_failure:
             return Ruling(
@@ -75,3 +70,19 @@ def rule(
     if lookup_age_seconds < WINDOW_SECONDS:
         return Ruling(Permission.WAIT, "the window passed after the lookup: look again", wait_seconds=0)
     return Ruling(Permission.REKEY, "the window has passed and a later lookup did not settle it")
+
+
+def rule_on_skew(skew_seconds: float | None) -> Ruling | None:
+    """Return the wait, with its alarm, that a clock too far off Stripe's imposes (I10); None where it is fine.
+
+    Args:
+        skew_seconds: Ledger's clock minus Stripe's `Date`; None where it is not known.
+    """
+    if skew_seconds is None or abs(skew_seconds) <= SKEW_SECONDS_MAX:
+        return None
+    return Ruling(
+        Permission.WAIT,
+        f"the ledger's clock is {skew_seconds:+.0f} s off Stripe's; nothing is sent or re-keyed",
+        wait_seconds=60,
+        alarm=True,
+    )

@@ -1,0 +1,29 @@
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from activities import carry
+from deploy.postgres import Database, PostgresServer
+from tests.activities.scene import PAUSE_SECONDS, Scene, open_scene
+from tests.conftest import drive
+
+STAGE = "ledger_stage"
+
+
+@pytest.fixture(scope="session")
+def stage(postgres_server: PostgresServer, ledger_template: str) -> Iterator[Database]:
+    """A ledger for all scenes of this process, one after the other: each finds it empty."""
+    database = drive(postgres_server.create_database(STAGE, template=ledger_template))
+    try:
+        yield database
+    finally:
+        drive(postgres_server.drop_database(STAGE))
+
+
+@pytest.fixture
+async def scene(stage: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    """A run's empty ledger and Stripe, clocks standing still; backing off takes no time worth waiting for."""
+    monkeypatch.setattr(carry, "BACKOFF_SECONDS", PAUSE_SECONDS)
+    monkeypatch.setattr(carry, "BACKOFF_SECONDS_MAX", PAUSE_SECONDS)
+    async with open_scene(stage) as opened:
+        yield opened

@@ -1,0 +1,32 @@
+"""The ordinary worker process, except that it kills itself with SIGKILL at one named point.
+
+`CRASH_AT` is `point` or `point:nth`, the nth time the point is reached.
+"""
+
+import os
+import signal
+import sys
+
+from activities.crash_points import CrashPoint, install
+from worker.__main__ import main
+
+
+def die_at(spec: str) -> None:
+    """Arrange for this process to die at `spec`."""
+    name, _, nth = spec.partition(":")
+    wanted, remaining = CrashPoint(name), int(nth or 1)
+
+    def hook(point: CrashPoint) -> None:
+        nonlocal remaining
+        if point is wanted:
+            remaining -= 1
+            if remaining == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    install(hook)
+
+
+if __name__ == "__main__":
+    if spec := os.environ.get("CRASH_AT"):
+        die_at(spec)
+    sys.exit(main())

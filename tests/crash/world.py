@@ -1,0 +1,185 @@
+"""A whole system for one test: ledger, simulator, Temporal, and worker processes that can be killed."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncpg
+from temporalio.client import Client, WorkflowHandle
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from activities.plan import sha256_of
+from deploy.postgres import Database
+from deploy.stripe_sim.testing import RunningSim
+from deploy.temporal_server import TemporalServer
+from workflows.billing_run import BillingRun
+from workflows.contracts import RunInput, RunReport, RunRequest, Timing
+
+ACCOUNT = "acct_sim"
+PERIOD = "2031-03"
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_SECONDS = 60
+
+
+@dataclass
+class World:
+    """Everything that a run needs, and a hand on its processes."""
+
+    database: Database
+    sim: RunningSim
+    temporal: TemporalServer
+    task_queue: str
+    folder: Path
+    client: Client
+    workers: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    @property
+    def run_id(self) -> str:
+        """A Temporal server is shared by tests, so the id carries the test's queue."""
+        return f"billing-run/{ACCOUNT}/{PERIOD}/{self.task_queue}"
+
+    async def start_worker(self, *, crash_at: str | None = None) -> asyncio.subprocess.Process:
+        """Start a worker process; it may die at `crash_at`, by its own hand."""
+        environment = {
+            **os.environ,
+            "CHARGEONCE_DATABASE_URL": self.database.app_url,
+            "STRIPE_SECRET_KEY": "sk_test_synthetic",
+            "CHARGEONCE_STRIPE_API_BASE": self.sim.url,
+            "CHARGEONCE_TASK_QUEUE": self.task_queue,
+            "CHARGEONCE_TIMING": "tests",
+            "CHARGEONCE_RATE_PER_SECOND": "500",
+            "CHARGEONCE_TIMEOUT_SECONDS": "5",
+            "CHARGEONCE_REQUESTS_AT_ONCE": "16",
+            "TEMPORAL_ADDRESS": self.temporal.address,
+            "TEMPORAL_NAMESPACE": "default",
+        }
+        if crash_at is not None:
+            environment["CRASH_AT"] = crash_at
+        log = (self.folder / f"worker-{len(self.workers)}.log").open("wb")
+        try:
+            worker = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "tests.crash.dying_worker",
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
+        finally:
+            log.close()
+        self.workers.append(worker)
+        return worker
+
+    def write_source(self, lines: int) -> Path:
+        """Write a source of `lines` customers, seed the simulator with them, and return its path."""
+        path = self.folder / "charges.csv"
+        rows = ["customer,currency,amount_minor,payment_method"]
+        for number in range(lines):
+            customer, method = f"cus_crash_{number:04d}", _method(number)
+            self.sim.seed(customer, method)
+            rows.append(f"{customer},usd,{1_000 + number},{method}")
+        path.write_text("\n".join(rows) + "\n")
+        return path
+
+    async def start_run(self, source: Path, *, slice_size: int = 20) -> WorkflowHandle[BillingRun, RunReport]:
+        """Start the run as the command line does."""
+        request = RunRequest(
+            account=ACCOUNT,
+            period=PERIOD,
+            run_id=self.run_id,
+            source=str(source),
+            source_sha256=sha256_of(source),
+            started_by="a crash test",
+            slice_size=slice_size,
+            slices_at_once=2,
+            timing=Timing.TESTS,
+        )
+        return await self.client.start_workflow(
+            BillingRun.run,
+            RunInput(request=request),
+            id=self.run_id,
+            task_queue=self.task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        )
+
+    async def wait_for_death(self, worker: asyncio.subprocess.Process) -> None:
+        """Wait until the worker has killed itself; anything else is a failure, with its log."""
+        code = await asyncio.wait_for(worker.wait(), DEADLINE_SECONDS)
+        assert code == -signal.SIGKILL, f"exit code {code}:\n{self.logs()}"
+
+    async def story(self) -> str:
+        """Return what is open and why, for a failure's message."""
+        connection = await asyncpg.connect(self.database.owner_url)
+        try:
+            rows = await connection.fetch(
+                "SELECT c.charge_id, c.state, c.reason, c.due_at - ledger_now() AS due_in, d.decision, d.reason AS why"
+                " FROM charges c LEFT JOIN decisions d USING (charge_id)"
+                " WHERE c.state IN ('planned', 'creating', 'prepared', 'confirming') LIMIT 20"
+            )
+        finally:
+            await connection.close()
+        return "\n".join(str(dict(row)) for row in rows) + "\n" + self.logs()
+
+    def logs(self) -> str:
+        """What the workers wrote."""
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("worker-*.log")))
+
+    async def finish(self, handle: WorkflowHandle[BillingRun, RunReport]) -> RunReport:
+        """Wait for the run's end; a run that does not end tells its story."""
+        try:
+            return await asyncio.wait_for(handle.result(), DEADLINE_SECONDS)
+        except TimeoutError:
+            raise AssertionError(f"the run did not end:\n{await self.story()}") from None
+
+    async def stop_workers(self) -> None:
+        """End what still runs."""
+        for worker in self.workers:
+            if worker.returncode is None:
+                worker.terminate()
+        for worker in self.workers:
+            try:
+                await asyncio.wait_for(worker.wait(), 15)
+            except TimeoutError:
+                worker.kill()
+                await worker.wait()
+
+
+def _method(number: int) -> str:
+    if number % 11 == 5:
+        return f"pm_card_chargeCustomerFail_{number:04d}"
+    if number % 13 == 7:
+        return f"pm_card_authenticationRequired_{number:04d}"
+    return f"pm_card_visa_{number:04d}"
+
+
+@asynccontextmanager
+async def open_world(
+    *, database: Database, sim: RunningSim, temporal: TemporalServer, task_queue: str, folder: Path
+) -> AsyncIterator[World]:
+    """Yield a world and end its processes afterwards."""
+    client = await Client.connect(temporal.address, data_converter=pydantic_data_converter)
+    world = World(database, sim, temporal, task_queue, folder, client)
+    try:
+        yield world
+    finally:
+        await world.stop_workers()
+
+
+def expected_counts(lines: int) -> dict[str, int]:
+    """What the payment methods of `lines` customers come to, by the simulator's documented behaviour."""
+    methods: Sequence[str] = [_method(number) for number in range(lines)]
+    declined = sum("chargeCustomerFail" in method for method in methods)
+    needs_customer = sum("authenticationRequired" in method for method in methods)
+    counts = {
+        "succeeded": lines - declined - needs_customer,
+        "declined": declined,
+        "needs_customer": needs_customer,
+    }
+    return {name: count for name, count in counts.items() if count}

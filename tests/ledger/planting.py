@@ -1,0 +1,63 @@
+"""Rows of a ledger as a test wants to find them, and a hand on its clock."""
+
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+
+from activities.ledger.charges import ChargeLedger, FirstSend
+from activities.ledger.database import Pool
+from deploy.postgres import Database
+from workflows.domain.charge import Charge, Intent
+from workflows.domain.keys import Identity, Operation
+from workflows.domain.states import State
+
+RUN, ACCOUNT, PERIOD = "billing-run/acct_sim/2031-03", "acct_sim", "2031-03"
+NOON = datetime(2031, 3, 1, 12, tzinfo=UTC)
+
+_RUN = """
+INSERT INTO billing_runs (run_id, account, period, owner, phase, source, source_sha256, started_by, selected,
+                          planned_at, locked_at)
+VALUES ($1, $2, $3, 'owner', 'charging', 'charges.csv', 'ab', 'tests', 1, ledger_now(), ledger_now())
+ON CONFLICT DO NOTHING
+"""
+_CHARGE = """
+INSERT INTO charges (charge_id, run_id, account, customer, period, line, source_row, slice_no, currency,
+                     amount_minor, payment_method, state, reason, payment_intent, changed_at)
+VALUES ($1, $2, $3, $4, $5, 'base', 2, 0, 'usd', 1250, 'pm_1', $6, 'planted', $7, ledger_now())
+"""
+
+
+async def plant(
+    pool: Pool, state: State = State.PLANNED, *, customer: str = "cus_1", payment_intent: str | None = None
+) -> str:
+    """Insert a charge in a state, with its run, and return its id."""
+    charge_id = Identity.of(ACCOUNT, customer, PERIOD, "base").charge_id
+    await pool.execute(_RUN, RUN, ACCOUNT, PERIOD)
+    await pool.execute(_CHARGE, charge_id, RUN, ACCOUNT, customer, PERIOD, state, payment_intent)
+    return charge_id
+
+
+async def claim_one(ledger: ChargeLedger) -> Charge:
+    """Claim the only charge that is due."""
+    (charge,) = await ledger.claim_due(RUN, limit=10)
+    return charge
+
+
+def first_send(charge: Charge, operation: Operation = Operation.CREATE) -> FirstSend:
+    """Return a first send of the next version of an operation."""
+    return FirstSend(charge=charge, operation=operation, path="/v1/x", parameters="{}", reason="test")
+
+
+async def intend(ledger: ChargeLedger, charge: Charge, operation: Operation = Operation.CREATE) -> Intent:
+    """Commit a first send."""
+    return await ledger.intend_first(first_send(charge, operation))
+
+
+async def freeze_clock(database: Database, *, hours: float = 0, seconds: float = 0) -> None:
+    """Stop the ledger's clock so long after the noon at which these tests begin."""
+    at = NOON + timedelta(hours=hours, seconds=seconds)
+    connection = await asyncpg.connect(database.owner_url)
+    try:
+        await connection.execute("SELECT move_ledger_clock(0, $1)", at)
+    finally:
+        await connection.close()

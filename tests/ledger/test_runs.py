@@ -1,0 +1,125 @@
+import asyncio
+
+import asyncpg
+import pytest
+
+from activities.ledger.database import Pool
+from activities.ledger.runs import Run, RunLedger, SkippedRow, StagedLine
+from workflows.domain.errors import RefusedToStart, StaleWrite
+from workflows.domain.keys import Identity
+
+ACCOUNT, PERIOD = "acct_sim", "2031-03"
+RUN = f"billing-run/{ACCOUNT}/{PERIOD}"
+
+
+@pytest.fixture
+def runs(pool: Pool) -> RunLedger:
+    """The runs of an empty ledger."""
+    return RunLedger(pool)
+
+
+async def lock(runs: RunLedger, run_id: str = RUN, owner: str = "first") -> Run:
+    """Ask for the lock."""
+    return await runs.lock(
+        run_id,
+        account=ACCOUNT,
+        period=PERIOD,
+        owner=owner,
+        source="s",
+        source_sha256="ab",
+        started_by="tests",
+    )
+
+
+def staged(row: int, customer: str, *, skip_reason: str | None = None) -> StagedLine:
+    """Return a line on its way into the ledger."""
+    return StagedLine(
+        charge_id=Identity.of(ACCOUNT, customer, PERIOD, "base").charge_id, account=ACCOUNT, customer=customer,
+        period=PERIOD, line="base", source_row=row, currency="usd", amount_minor=1_250, payment_method="pm_1",
+        description=None, skip_reason=skip_reason,
+    )  # fmt: skip
+
+
+async def plan(runs: RunLedger, run_id: str = RUN, *, lines: int = 5, selected: int | None = None) -> Run:
+    """Lock and plan a run with one line that can't be billed."""
+    await lock(runs, run_id)
+    async with runs.planning(run_id, slice_size=2) as writer:
+        await writer.stage([staged(row, f"cus_{row}") for row in range(2, 2 + lines)])
+        await writer.skip([SkippedRow(99, "cus_9", "base", "negative_amount", "-1")])
+        return await writer.finish(selected=lines + 1 if selected is None else selected, plan_hash="ab")
+
+
+async def test_a_period_has_one_run_at_a_time(runs: RunLedger) -> None:
+    """Of two starters at the same instant one gets the lock, and the other is told who has it."""
+    both = await asyncio.gather(lock(runs, "run_a"), lock(runs, "run_b"))
+    assert len({run.run_id for run in both}) == 1
+
+
+async def test_the_lock_is_idempotent_for_its_own_workflow(runs: RunLedger) -> None:
+    """A retry that lost its answer finds its own row; another execution sees that it is not its own."""
+    first = await lock(runs)
+    assert await lock(runs) == first
+    assert (await lock(runs, owner="second")).owner == "first"
+
+
+async def test_a_failed_run_gives_the_period_back(runs: RunLedger) -> None:
+    """A run that planned nothing does not block the period."""
+    await lock(runs, "run_a")
+    await runs.fail("run_a", "the source has errors")
+    assert (await lock(runs, "run_b")).run_id == "run_b"
+
+
+async def test_a_plan_has_slices_counts_and_no_second_edition(runs: RunLedger) -> None:
+    """Lines are cut into slices in the source's order, and another attempt at planning is refused."""
+    run = await plan(runs)
+    assert (run.phase, run.selected, run.slices) == ("charging", 6, 3)
+    assert await runs.counts(RUN) == {"planned": 5, "skipped_rows": 1}
+    with pytest.raises(StaleWrite):
+        await plan(runs)
+    assert await runs.counts(RUN) == {"planned": 5, "skipped_rows": 1}
+
+
+async def test_a_plan_whose_counts_do_not_add_up_is_refused(runs: RunLedger) -> None:
+    """I9 holds from the first moment, or nothing of the plan exists."""
+    with pytest.raises(StaleWrite):
+        await plan(runs, selected=7)
+    assert await runs.counts(RUN) == {}
+    assert (await runs.read(RUN)).phase == "locked"
+
+
+async def test_what_another_run_owns_is_skipped_with_its_owner(runs: RunLedger, pool: Pool) -> None:
+    """A later run for the same period plans only what is missing."""
+    await plan(runs)
+    await pool.execute("UPDATE charges SET state = 'canceled'")
+    await runs.close(RUN)
+    later = await plan(runs, f"{RUN}/r2", lines=7)
+    assert later.selected == 8
+    assert await runs.counts(later.run_id) == {"planned": 2, "skipped_rows": 6}
+    owners = await pool.fetch("SELECT detail FROM skipped_rows WHERE reason = 'already_planned'")
+    assert all(RUN in row["detail"] for row in owners)
+
+
+async def test_a_run_closes_only_over_settled_lines(runs: RunLedger, pool: Pool) -> None:
+    """Nobody is forgotten: while a line is open the run stays open, and closing twice changes nothing."""
+    await plan(runs)
+    with pytest.raises(StaleWrite):
+        await runs.close(RUN)
+    await pool.execute("UPDATE charges SET state = 'canceled'")
+    closed = await runs.close(RUN)
+    assert closed.counts == {"canceled": 5, "skipped_rows": 1, "taken_over": 0}
+    assert await runs.close(RUN) == closed
+
+
+async def test_a_run_with_a_lost_line_can_not_close(runs: RunLedger, pool: Pool) -> None:
+    """The database itself refuses counts that do not add up to what was selected (I9)."""
+    await plan(runs)
+    await pool.execute("UPDATE charges SET state = 'canceled'")
+    await pool.execute("DELETE FROM skipped_rows")
+    with pytest.raises(asyncpg.CheckViolationError, match="6 lines were selected, but 5"):
+        await runs.close(RUN)
+
+
+async def test_a_run_that_is_not_there_is_refused(runs: RunLedger) -> None:
+    """A mistyped run id is told as such."""
+    with pytest.raises(RefusedToStart, match="no run"):
+        await runs.read("nothing")

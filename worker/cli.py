@@ -1,0 +1,206 @@
+"""The production commands of `chargeonce`. Every command only parses; what it does is in the module it names.
+
+Heavy modules are imported by the command that needs them, so that --help and usage errors answer at once.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from worker.console_output import Output
+from worker.failures import reported
+
+# ruff: noqa: PLC0415 - see the docstring
+
+EXIT_CODES = "Exit codes: 0 good, 2 usage, 3 drift or duplicates found, 4 refused to start, 1 anything else."
+
+
+def examples(*commands: str) -> str:
+    """Return an epilog with one example a line, which nothing fills up."""
+    return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])
+
+
+app = typer.Typer(
+    help="Durable billing runs over Stripe: every customer charged once, whatever dies on the way.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+run_app = typer.Typer(
+    help="Start billing runs, look at them, wake them.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(run_app, name="run")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="Such as billing-run/acct_1/2031-03: see `run list`.")
+]
+Live = Annotated[bool, typer.Option("--live", help="Say out loud that a live key moves real money.")]
+
+
+@run_app.command(
+    "start",
+    epilog=examples(
+        "run start --period 2031-03 --source charges.csv --preview",
+        "run start --period 2031-03 --source charges.csv --yes --wait --json",
+    ),
+)
+def start(
+    context: typer.Context,
+    *,
+    period: Annotated[str, typer.Option(help="The month to bill, such as 2031-03.")],
+    source: Annotated[
+        Path,
+        typer.Option(help="CSV with a header: customer, currency, amount or amount_minor; optional "
+                     "payment_method, line, description. The workers read it at this path."),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Charge without asking.")] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Show lines and sums per currency; start nothing.")
+    ] = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Show progress until the run has closed, or all that is left waits for "
+                     "more than 60 s (exit code 1: not finished). With no stack running, bring one up."),
+    ] = False,
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Record rows that can't be billed as skipped, and go on.")
+    ] = False,
+    live: Live = False,
+    slice_size: Annotated[
+        int, typer.Option(min=1, max=5_000, help="Lines that one worker takes at a time.")
+    ] = 500,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Charge everyone in a file once. A period has one run: a second start charges nobody and exits 4."""
+    from worker.run_start import StartCommand, run_start
+
+    output = Output(as_json=as_json)
+    command = StartCommand(
+        period=period, source=source, yes=yes, preview=preview, wait=wait,
+        skip_invalid=skip_invalid, live=live, slice_lines=slice_size,
+    )  # fmt: skip
+    with reported(output):
+        run_start(output, context.obj, command)
+
+
+@run_app.command("list", epilog=examples("run list", "run list --limit 5 --json"))
+def list_(
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many, newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List runs with where their lines stand."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.run_read import list_runs
+
+        asyncio.run(list_runs(output, limit=limit))
+
+
+@run_app.command("show", epilog=examples("run show billing-run/acct_1/2031-03 --json"))
+def show(run: RunId, *, as_json: AsJson = False) -> None:
+    """Show one run: counts that add up, money by currency and state, and why what is open waits."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.run_read import show_run
+
+        asyncio.run(show_run(output, run))
+
+
+@run_app.command("tick", epilog=examples("run tick billing-run/acct_1/2031-03 --wait"))
+def tick(
+    run: RunId,
+    *,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Then show progress as `run start --wait` does.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Wake a run now: it asks the ledger what is due, instead of at its next timer."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.run_read import tick_run
+
+        asyncio.run(tick_run(output, run, wait=wait))
+
+
+@app.command("verify", epilog=examples("verify billing-run/acct_1/2031-03 --json"))
+def verify_(run: RunId, *, as_json: AsJson = False) -> None:
+    """Compare the ledger with what Stripe lists. Exits 0 when clean, 3 when anything differs. Only reads."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.proof import verify
+
+        asyncio.run(verify(output, run))
+
+
+@app.command(
+    "explain",
+    epilog=examples("explain 3f2a9c", "explain cus_42/base --run billing-run/acct_1/2031-03 --json"),
+)
+def explain_(
+    charge: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHARGE", help="Its id or the first 6 digits of it, pi_..., customer, or customer/line."
+        ),
+    ],
+    *,
+    run: Annotated[str | None, typer.Option(help="Look only among the charges of this run.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell one charge's whole story: attempts, keys, versions, answers, and the reason for every decision."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.proof import explain
+
+        asyncio.run(explain(output, charge, run_id=run))
+
+
+@app.command("worker", epilog=examples("worker", "worker --live"))
+def worker_(*, live: Live = False) -> None:
+    """Run one worker process until SIGTERM or Ctrl-C, then finish what is in flight and stop."""
+    with reported(Output(as_json=False)):
+        import uvloop
+
+        from worker.environment import load_settings
+        from worker.temporal import run_worker
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run_worker(load_settings(live=live)))
+
+
+@app.command(
+    "migrate", epilog=examples("migrate --database-url postgresql://owner@db/ledger --app-role chargeonce")
+)
+def migrate_(
+    *,
+    database_url: Annotated[
+        str | None,
+        typer.Option(
+            envvar=["CHARGEONCE_OWNER_DATABASE_URL", "CHARGEONCE_DATABASE_URL"],
+            show_envvar=True,
+            help="Where the ledger is, as the owner of its schema.",
+        ),
+    ] = None,
+    app_role: Annotated[
+        str | None, typer.Option(help="The role that workers log in with; it gets what they need.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the ledger's schema to this version. Doing it again changes nothing."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.migration import migrate_ledger
+
+        asyncio.run(migrate_ledger(output, database_url, app_role=app_role))
+
+
+def main() -> None:
+    """Run the production commands alone, without the development stack."""
+    app()
