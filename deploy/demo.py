@@ -42,6 +42,13 @@ SAMPLE = "charges-2031-03.csv"
 WORKERS = 2
 SETTINGS = {"timing": "demo", "rate_per_second": "12"}
 SLICE_LINES = 40  # small slices, so that both workers have some and a killed one loses little
+# Now and then the wire fails too: before Stripe has done anything, or after.
+FAULTS = {
+    "faults": [
+        {"name": "lost-request", "place": "before", "match": {"nth": 41}, "effect": {"kind": "drop"}},
+        {"name": "lost-answer", "place": "after", "match": {"nth": 59}, "effect": {"kind": "drop"}},
+    ]
+}
 LATENCY_MS = 150  # as long as Stripe takes: otherwise nothing is on the wire when the worker dies
 KILL_AT_SHARE = 0.4
 REQUESTS_ON_WIRE_MIN = 3
@@ -84,6 +91,7 @@ async def _play(stack: DevStack, home: Path, *, customers_max: int | None) -> De
     simulator = stack.info.stripe_sim_url
     await asyncio.to_thread(seed_file, simulator, source, None)
     await asyncio.to_thread(ask_json, simulator, "PATCH", "/_sim/settings", {"latency_ms": LATENCY_MS})
+    await asyncio.to_thread(ask_json, simulator, "PUT", "/_sim/faults", FAULTS)
     settings = load_settings()
     client = await connect_temporal()
     async with open_pool(settings.database_url.get_secret_value(), connections=4) as pool:

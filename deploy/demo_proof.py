@@ -42,6 +42,7 @@ class DemoProof:
     lost: int
     wire_requests: int
     posts: int
+    connections_dropped: int
     repeated_requests: int
     money_moved: Mapping[str, int]
     money_matches: bool
@@ -81,6 +82,7 @@ async def prove(
         ask_json, simulator, "GET", f"/_sim/book/summary?identity={METADATA_CHARGE}"
     )
     book = await asyncio.to_thread(ask_json, simulator, "GET", "/_sim/book")
+    faults = await asyncio.to_thread(ask_json, simulator, "GET", "/_sim/faults")
     report = await verified(settings, run_id)
     paid: Counter[str] = Counter()
     for line in lines:
@@ -94,6 +96,7 @@ async def prove(
         lost=count_lost(lines, {entry["metadata"].get(METADATA_CHARGE) for entry in book["movements"]}),
         wire_requests=summary["requests"],
         posts=summary["posts"],
+        connections_dropped=sum(count["fired"] for count in faults["counts"].values()),
         repeated_requests=summary["repeated_posts"],
         money_moved=summary["money_moved"],
         money_matches=dict(paid) == summary["money_moved"],
@@ -134,6 +137,7 @@ def render_story(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
             document["wire_requests"],
             f"{document['posts']} of them could move something",
         ),
+        ("connections dropped", document["connections_dropped"], "by the simulator, besides the kill"),
         ("sent again", document["repeated_requests"], "same key, same body; the rest was settled by lookups"),
         ("charged twice", document["double_charges"], "from the simulator's own book of money"),
         ("lost", document["lost"], "lines without an outcome, or paid in our ledger alone"),

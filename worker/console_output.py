@@ -61,7 +61,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
     from rich.text import Text  # noqa: PLC0415 - see above
 
     cells = list(rows)
-    made = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    made = Table(
+        title=title or None, title_justify="left", box=None, pad_edge=False, show_header=any(columns)
+    )
     for index, name in enumerate(columns):
         numeric = bool(cells) and all(isinstance(row[index], int | float | None) for row in cells)
         made.add_column(name, justify="right" if numeric else "left", overflow="fold")

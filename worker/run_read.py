@@ -52,20 +52,28 @@ async def show_run(output: Output, run_id: str) -> None:
 
 
 async def tick_run(output: Output, run_id: str, *, wait: bool) -> None:
-    """Wake a run, and with `wait` follow it until nothing more is due. Raises RefusedToStart."""
+    """Wake a run, and with `wait` follow it until nothing more is due. One that has ended needs no waking.
+
+    Raises:
+        RefusedToStart: There is no such run, or no worker that could wake it.
+        typer.Exit: 1, with `wait`: it is not finished.
+    """
     settings = load_settings()
     async with open_pool(settings.database_url.get_secret_value(), connections=2) as pool:
-        await RunLedger(pool).read(run_id)
+        ledger = RunLedger(pool)
+        await ledger.read(run_id)
         handle = (await connect_temporal()).get_workflow_handle(run_id)
-        progress = await wake(handle)
+        try:
+            await wake(handle)
+        except RefusedToStart:
+            if not (await view_run(ledger, run_id)).ended:
+                raise
+            output.notice(f"{run_id} has ended: there was nothing to wake")
         if wait:
             await follow_run(output, handle, pool, settings)
             return
-    document = progress.model_dump()
-    document["run"] = document.pop("run_id")
-    output.result(
-        document, lambda: [f"woke {run_id} (phase {progress.phase}); see chargeonce run show {run_id}"]
-    )
+        document = (await view_run(ledger, run_id)).document()
+    output.result(document, lambda: _render_tick(document))
 
 
 async def _progress_of(run_id: str) -> RunProgress | None:
@@ -117,6 +125,10 @@ def _render_run(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
         yield f"workflow: {workflow['phase']}, {slices}{halted}"
     if wait := describe_wait(document):
         yield wait
+
+
+def _render_tick(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
+    yield f"{document['run']}: {document['phase']}; look again with chargeonce run show {document['run']}"
 
 
 def _because(reason: str | None) -> str:

@@ -38,13 +38,13 @@ SLICE_SECONDS = timedelta(hours=6)  # a slice under a low rate limit is slow, no
 def forever(timing: Timing) -> RetryPolicy:
     """Retry without a maximum: every deploy burns an attempt, and giving up would strand charges.
 
-    Errors that no retry can mend are named, since Temporal matches the type's name exactly.
+    No error type is exempt. A broken invariant or wrong credentials then stall the run, visibly, until
+    somebody mends them; a failed workflow would leave charges in flight with nobody to settle them.
     """
     return RetryPolicy(
         initial_interval=timedelta(seconds=0.5),
         backoff_coefficient=2.0,
         maximum_interval=timedelta(seconds=TIMINGS[timing].retry_max),
-        non_retryable_error_types=["InvalidInput", "RefusedToStart"],
     )
 
 

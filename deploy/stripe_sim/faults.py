@@ -4,6 +4,13 @@ A fault counts the requests that match its method, path, key and customer; `nth`
 `to_request` speak of that count. Its dice depend on the seed, its own name and the request's key (or its
 count, without a key), so another fault in the plan changes nothing, and a key meets the same dice however
 clients interleave.
+
+Every 20th connection dropped after booking, and every 30th request answered by a stored 500, half of them
+booked:
+
+    [{"name": "drop", "match": {"nth": 20}, "place": "after", "effect": {"kind": "drop"}},
+     {"name": "500", "match": {"nth": 30},
+      "effect": {"kind": "error", "status": 500, "stored": true, "book": 0.5}}]
 """
 
 import json

@@ -1,9 +1,10 @@
 """A ledger, a simulator and workers around them, with both clocks in one hand.
 
-Everything is real: PostgreSQL, the simulator over a socket, the SDK, ledger, sender, settler and carrier. Only
-Temporal is left out: a `Worker` does what one attempt of an activity does.
+Everything is real: PostgreSQL, the simulator over a socket, the SDK, ledger, sender, settler and carrier.
+Only Temporal is left out: a `Worker` does what one attempt of an activity does.
 """
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -97,8 +98,6 @@ class Worker:
 
     async def transmit(self, intent: Intent) -> Answer:
         """Thaw: put an intent's request on the wire as it was frozen, however late."""
-        import json
-
         return await self.gateway.post(
             intent.operation,
             account=ACCOUNT,
@@ -190,9 +189,9 @@ class Scene:
 
     # Faults
 
-    def fault(self, effect: str, *, place: str = "before", name: str = "fault", **options: Any) -> None:
-        """Put one fault in force, alone; `operation` and other matches are options, the rest its effect."""
-        self.sim.set_faults(fault(effect, place=place, name=name, **options))
+    def fault(self, kind: str, **options: Any) -> None:
+        """Put one fault in force, alone; see `fault` for the options."""
+        self.sim.set_faults(fault(kind, **options))
 
     def clear_faults(self) -> None:
         """Let everything through from now on."""
@@ -267,7 +266,7 @@ class Scene:
         bodies: dict[str, set[str]] = {}
         counts: dict[str, int] = {}
         for request in self.posts:
-            key = request.key
+            key = request.key or ""
             assert key in committed, f"I1: {key} was on the wire, but not in the ledger"
             assert request.path == committed[key][0], f"I3: {key} was sent to another path"
             bodies.setdefault(key, set()).add(request.body_sha256)

@@ -34,9 +34,9 @@ async def lock(runs: RunLedger, run_id: str = RUN, owner: str = "first") -> Run:
 def staged(row: int, customer: str, *, skip_reason: str | None = None) -> StagedLine:
     """Return a line on its way into the ledger."""
     return StagedLine(
-        charge_id=Identity.of(ACCOUNT, customer, PERIOD, "base").charge_id, account=ACCOUNT, customer=customer,
-        period=PERIOD, line="base", source_row=row, currency="usd", amount_minor=1_250, payment_method="pm_1",
-        description=None, skip_reason=skip_reason,
+        charge_id=Identity.of(ACCOUNT, customer, PERIOD, "base").charge_id, account=ACCOUNT,
+        customer=customer, period=PERIOD, line="base", source_row=row, currency="usd", amount_minor=1_250,
+        payment_method="pm_1", description=None, skip_reason=skip_reason,
     )  # fmt: skip
 
 

@@ -1,16 +1,16 @@
 """The states of a charge: one table, and nothing else knows which way a charge may go.
 
-Two rules of this module. Everything about transitions stands in `TRANSITIONS`; the SQL check, the diagram in
-the README and the tests are drawn from it. And it does not know who moves a charge or why: verdicts and
+Two rules of this module. Everything about transitions stands in `TRANSITIONS`; the SQL check, the README's
+diagram and the tests are drawn from it. And it does not know who moves a charge or why: verdicts and
 recovery decide, this table only says whether the step is legal.
 
 **Theory of operation.** A charge is *planned*; its PaymentIntent is being created (*creating*), exists
 unconfirmed (*prepared*), is being confirmed (*confirming*). `creating`, `confirming` and `canceling` are in
 flight: a request has left or may have left, and only Stripe can say what it did. A settled charge stays
-where it is, with two exceptions that Stripe may impose from outside: a frozen request that lands late, or a rolled
-forward 500, can pay a PaymentIntent that we had given up. The truth wins, so every state but `skipped` may
-become `succeeded` or `processing`; from `refused`, `canceled` and `review` that raises an alarm (`SURPRISES`).
-`succeeded` is never left: refunds and disputes are recorded beside it (invariant I8).
+where it is, with one exception that Stripe may impose from outside: a frozen request that lands late, or a
+500 that is rolled forward, can pay a PaymentIntent that we had given up. The truth wins, so every state but
+`skipped` may become `succeeded` or `processing`; from `refused`, `canceled` and `review` that raises an
+alarm (`SURPRISES`). `succeeded` is never left: refunds and disputes are recorded beside it (invariant I8).
 """
 
 from collections.abc import Mapping
@@ -44,33 +44,34 @@ IN_FLIGHT = frozenset({S.CREATING, S.CONFIRMING, S.CANCELING})
 PAID_OR_PAYING = frozenset({S.SUCCEEDED, S.PROCESSING})
 SETTLED = frozenset(State) - NOT_STARTED - IN_FLIGHT
 
-TRANSITIONS: Mapping[State, frozenset[State]] = {
-    S.PLANNED: frozenset({S.CREATING, S.CANCELED, S.SKIPPED, S.SUCCEEDED, S.PROCESSING}),
+# The ordinary steps: what we do, and what Stripe answers to it.
+_STEPS: Mapping[State, frozenset[State]] = {
+    S.PLANNED: frozenset({S.CREATING, S.CANCELED, S.SKIPPED}),
     S.CREATING: frozenset(
-        {S.PREPARED, S.REFUSED, S.REVIEW, S.CANCELING, S.CANCELED, S.SUCCEEDED, S.PROCESSING, S.DECLINED}
-        | {S.NEEDS_CUSTOMER}
+        {S.PREPARED, S.DECLINED, S.NEEDS_CUSTOMER, S.REFUSED, S.REVIEW, S.CANCELING, S.CANCELED}
     ),
-    S.PREPARED: frozenset(
-        {S.CONFIRMING, S.CREATING, S.CANCELING, S.CANCELED, S.SUCCEEDED, S.PROCESSING, S.REVIEW}
-    ),
+    S.PREPARED: frozenset({S.CONFIRMING, S.CREATING, S.CANCELING, S.CANCELED, S.REVIEW}),
     S.CONFIRMING: frozenset(
         {S.SUCCEEDED, S.PROCESSING, S.DECLINED, S.NEEDS_CUSTOMER, S.REFUSED, S.REVIEW}
         | {S.CANCELING, S.CANCELED, S.CREATING}
     ),
-    S.CANCELING: frozenset({S.CANCELED, S.SUCCEEDED, S.PROCESSING, S.DECLINED, S.NEEDS_CUSTOMER, S.REVIEW}),
+    S.CANCELING: frozenset({S.CANCELED, S.DECLINED, S.NEEDS_CUSTOMER, S.REVIEW}),
     S.PROCESSING: frozenset({S.SUCCEEDED, S.DECLINED, S.NEEDS_CUSTOMER, S.CANCELED, S.REVIEW}),
-    S.DECLINED: frozenset(
-        {S.CONFIRMING, S.CREATING, S.CANCELING, S.CANCELED, S.SUCCEEDED, S.PROCESSING, S.REVIEW}
-    ),
-    S.NEEDS_CUSTOMER: frozenset(
-        {S.CONFIRMING, S.CANCELING, S.CANCELED, S.DECLINED, S.SUCCEEDED, S.PROCESSING, S.REVIEW}
-    ),
-    S.REFUSED: frozenset({S.CREATING, S.CONFIRMING, S.CANCELING, S.CANCELED, S.SUCCEEDED, S.PROCESSING}),
-    S.REVIEW: frozenset({S.CANCELING, S.CANCELED, S.DECLINED, S.SUCCEEDED, S.PROCESSING}),
-    S.CANCELED: frozenset({S.CREATING, S.PLANNED, S.SUCCEEDED, S.PROCESSING}),
+    S.DECLINED: frozenset({S.CONFIRMING, S.CREATING, S.CANCELING, S.CANCELED, S.REVIEW}),
+    S.NEEDS_CUSTOMER: frozenset({S.CONFIRMING, S.CANCELING, S.CANCELED, S.DECLINED, S.REVIEW}),
+    S.REFUSED: frozenset({S.CREATING, S.CONFIRMING, S.CANCELING, S.CANCELED}),
+    S.REVIEW: frozenset({S.CANCELING, S.CANCELED, S.DECLINED}),
+    S.CANCELED: frozenset({S.CREATING, S.PLANNED}),
     S.SKIPPED: frozenset({S.PLANNED}),
     S.SUCCEEDED: frozenset(),
 }
+
+# A frozen send or a late roll-forward can pay what we had given up: the truth wins.
+_TRUTH: Mapping[State, frozenset[State]] = {
+    state: frozenset() if state in {S.SKIPPED, S.SUCCEEDED} else PAID_OR_PAYING - {state} for state in State
+}
+
+TRANSITIONS: Mapping[State, frozenset[State]] = {state: _STEPS[state] | _TRUTH[state] for state in State}
 
 SURPRISES = frozenset({S.REFUSED, S.CANCELED, S.REVIEW})
 
@@ -92,8 +93,14 @@ def is_surprise(before: State, after: State) -> bool:
 
 
 def mermaid() -> str:
-    """Return the state diagram of the README, drawn from the table."""
+    """Return the README's state diagram: the ordinary steps, and in a note the rule that overrides them."""
     rows = ["stateDiagram-v2", "    [*] --> planned", "    [*] --> skipped"]
-    for before, afters in TRANSITIONS.items():
+    for before, afters in _STEPS.items():
         rows += [f"    {before} --> {after}" for after in sorted(afters)]
+    rows += [
+        "    note right of succeeded",
+        "        From every state but skipped, Stripe saying succeeded or processing wins.",
+        "        Refunds and disputes are recorded beside succeeded, never instead of it.",
+        "    end note",
+    ]
     return "\n".join(rows)

@@ -73,7 +73,7 @@ def rule(
 
 
 def rule_on_skew(skew_seconds: float | None) -> Ruling | None:
-    """Return the wait, with its alarm, that a clock too far off Stripe's imposes (I10); None where it is fine.
+    """Return the wait, with an alarm, that a clock too far off Stripe's imposes (I10); None where it is fine.
 
     Args:
         skew_seconds: Ledger's clock minus Stripe's `Date`; None where it is not known.

@@ -200,7 +200,9 @@ $$;
 CREATE TRIGGER charges_check_step BEFORE UPDATE ON charges
     FOR EACH ROW
     WHEN (OLD.state IS DISTINCT FROM NEW.state OR OLD.fence IS DISTINCT FROM NEW.fence
-          OR OLD.payment_intent IS DISTINCT FROM NEW.payment_intent)
+          OR OLD.payment_intent IS DISTINCT FROM NEW.payment_intent
+          OR OLD.create_version <> NEW.create_version OR OLD.confirm_version <> NEW.confirm_version
+          OR OLD.cancel_version <> NEW.cancel_version)
     EXECUTE FUNCTION check_charge_step();
 
 -- Source rows that have no charge of this run, each with its reason: rows that can't be billed, and lines that

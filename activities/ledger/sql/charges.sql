@@ -71,7 +71,12 @@ guarded AS (
        AND (i.previous_key IS NULL
             OR EXISTS (SELECT FROM keys p
                         WHERE p.key = i.previous_key
-                          AND p.first_intended_at <= moment.at - $15 * interval '1 second'))
+                          AND p.first_intended_at <= moment.at - $15 * interval '1 second')
+            -- a cancel's versions go on across PaymentIntents, and its first key on one has no predecessor (T12)
+            OR (i.operation = 'cancel'
+                AND NOT EXISTS (SELECT FROM keys p
+                                 WHERE p.charge_id = i.charge_id AND p.operation = 'cancel'
+                                   AND p.payment_intent = i.payment_intent)))
     RETURNING c.charge_id, c.latest_charge
 ),
 frozen AS (
@@ -122,7 +127,8 @@ RETURNING key, send_no, intended_at
 
 -- name: record_answers
 -- Complete the journal, always; then move the charge, but only if state, versions and PaymentIntent are still
--- those of the intent, or the answer is a final word about the row's own PaymentIntent (I11, I14).
+-- those of the intent, or the answer is a final word about the row's own PaymentIntent (I11, I14). What people
+-- must look at raises an alarm in the same transaction: a review, or money on what had been given up.
 -- $1 keys $2 send_nos $3 charge_ids $4 states before $5 create versions $6 confirm versions
 -- $7 PaymentIntents before $8 states after (NULL: none proved) $9 PaymentIntents answered $10 latest charges
 -- $11 reasons $12 transports $13 http statuses $14 error types $15 codes $16 decline codes $17 advice codes
@@ -156,30 +162,41 @@ flagged AS (
       FROM input i
      WHERE k.key = i.key AND i.cause = 'stored_failure' AND NOT k.stored_failure
     RETURNING k.key
+),
+moved AS (
+    UPDATE charges c
+       SET state = i.after,
+           payment_intent = coalesce(c.payment_intent, i.answered_intent),
+           latest_charge = coalesce(i.latest_charge, c.latest_charge),
+           reason = i.reason,
+           due_at = NULL,
+           changed_at = moment.at
+      FROM input i, moment
+     WHERE c.charge_id = i.charge_id
+       AND i.after IS NOT NULL
+       -- refused needs that this is the only attempt ever committed for the operation (I12, trace T6)
+       AND (i.after <> 'refused'
+            OR NOT EXISTS (SELECT FROM keys k JOIN keys mine ON mine.key = i.key JOIN attempts a ON a.key = k.key
+                            WHERE k.charge_id = i.charge_id AND k.operation = mine.operation
+                              AND (a.key, a.send_no) IS DISTINCT FROM (i.key, i.send_no)))
+       AND ((c.state = i.before
+             AND c.create_version = i.create_version
+             AND c.confirm_version = i.confirm_version
+             AND c.payment_intent IS NOT DISTINCT FROM i.payment_intent)
+            OR (i.after IN ('succeeded', 'canceled')
+                AND c.payment_intent = i.answered_intent
+                AND c.state NOT IN (i.after, 'succeeded')))
+    RETURNING c.*, old.state AS state_before
+),
+alarmed AS (
+    INSERT INTO decisions (charge_id, at, decision, reason, alarm)
+    SELECT m.charge_id, moment.at, CASE m.state WHEN 'review' THEN 'review' ELSE 'overturned' END,
+           m.state_before || ' -> ' || m.state || ': ' || coalesce(m.reason, ''), true
+      FROM moved m, moment
+     WHERE m.state = 'review'
+        OR (m.state_before IN ('refused', 'canceled', 'review') AND m.state IN ('succeeded', 'processing'))
 )
-UPDATE charges c
-   SET state = i.after,
-       payment_intent = coalesce(c.payment_intent, i.answered_intent),
-       latest_charge = coalesce(i.latest_charge, c.latest_charge),
-       reason = i.reason,
-       due_at = NULL,
-       changed_at = moment.at
-  FROM input i, moment
- WHERE c.charge_id = i.charge_id
-   AND i.after IS NOT NULL
-   -- refused needs that this is the only attempt ever committed for the operation (I12, trace T6)
-   AND (i.after <> 'refused'
-        OR NOT EXISTS (SELECT FROM keys k JOIN keys mine ON mine.key = i.key JOIN attempts a ON a.key = k.key
-                        WHERE k.charge_id = i.charge_id AND k.operation = mine.operation
-                          AND (a.key, a.send_no) IS DISTINCT FROM (i.key, i.send_no)))
-   AND ((c.state = i.before
-         AND c.create_version = i.create_version
-         AND c.confirm_version = i.confirm_version
-         AND c.payment_intent IS NOT DISTINCT FROM i.payment_intent)
-        OR (i.after IN ('succeeded', 'canceled')
-            AND c.payment_intent = i.answered_intent
-            AND c.state NOT IN (i.after, 'succeeded')))
-RETURNING c.*
+SELECT * FROM moved
 
 -- name: settle_charge
 -- Apply what a lookup found, under I14: $1 charge_id $2 state before $3 create version $4 confirm version

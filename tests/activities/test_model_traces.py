@@ -1,0 +1,446 @@
+"""Traces that broke earlier drafts of the protocol, each with its interleaving scripted.
+
+A and B are two senders with fences of their own. Frozen means: the intent is committed, the request has not
+left. What a trace needs beyond ledger, sender and settler waits for its feature:
+
+- T1, T1b and the end of T5 wait for takeover; here are the cancel's answer and the adoption rule.
+- T4 waits for restore.
+- T7 waits for the orphan sweep; here is the ledger's guard.
+- T10 waits for the retry policy and for closing a charge as declined for good.
+- T11 waits for the spend-cap proxy.
+- T12's refunds wait for refunds; here are the keys.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from activities.carry import End
+from activities.ledger.charges import FirstSend
+from activities.settle import OPERATION_OF, Step
+from tests.activities.scene import (
+    AMOUNT_MINOR,
+    CANCEL,
+    CONFIRM,
+    CREATE,
+    GOOD_CARD,
+    SLOW_DEBIT,
+    Scene,
+    Worker,
+    create_body,
+    seconds,
+)
+from workflows.domain.answer import Answer, Lookup
+from workflows.domain.charge import Charge, Intent
+from workflows.domain.errors import InvariantViolation, StaleWrite
+from workflows.domain.keys import Operation, key_for
+from workflows.domain.recovery import NotSettled, Settled, find_confirmed
+from workflows.domain.states import State
+from workflows.domain.verdict import Proof, judge
+from workflows.domain.window import WINDOW_SECONDS
+
+RECOVERING_CARD = "pm_card_declineOnceThenSucceed_later"
+
+
+async def prepare(scene: Scene, worker: Worker, *, card: str = GOOD_CARD) -> Charge:
+    """Plan one charge, claim it with `worker` and create its PaymentIntent."""
+    await scene.plan([card])
+    sent = await worker.sender.send_first(await worker.claim_one(), CREATE, reason="planned")
+    assert sent.charge.state is State.PREPARED
+    return sent.charge
+
+
+async def look_up(worker: Worker, charge: Charge) -> Lookup:
+    """Ask Stripe about a charge in flight, as settling does, without applying anything."""
+    operation = OPERATION_OF[charge.state]
+    frozen, now = await worker.ledger.frozen_key(charge.key_of(operation, charge.version_of(operation)))
+    return await worker.settler._look_up(charge, operation, frozen, now)
+
+
+async def test_t1_a_cancel_goes_by_the_status_of_its_payment_intent(scene: Scene) -> None:
+    """A's frozen confirm lands before the cancel: the cancel's 400 says paid, and that is recorded."""
+    a, b = scene.worker(), scene.worker()
+    charge = await prepare(scene, a)
+    confirm = await a.intend(charge, CONFIRM)
+    await scene.set_age(WINDOW_SECONDS + 60)
+    canceling = await b.claim_one()
+    intent = await b.intend(canceling, CANCEL)
+    late = await a.transmit(confirm)
+    refused = await b.transmit(intent)
+    assert refused.http_status == 400
+    assert (await b.record(intent, refused)).state is State.SUCCEEDED
+    assert (await a.record(confirm, late)).state is State.SUCCEEDED
+    await scene.audit()
+
+
+async def test_t1_b_settling_a_cancel_finds_the_late_payment(scene: Scene) -> None:
+    """The same with the cancel's answer lost: the lookup of whoever settles it says paid."""
+    a, b = scene.worker(), scene.worker()
+    charge = await prepare(scene, a)
+    confirm = await a.intend(charge, CONFIRM)
+    await b.intend(await b.claim_one(), CANCEL)
+    await a.transmit(confirm)
+    assert list((await scene.work()).values()) == [End.SETTLED]
+    assert (await scene.charge()).state is State.SUCCEEDED
+    assert scene.wire == ["create v1", "confirm v1"]
+    await scene.audit()
+
+
+async def test_t2_a_late_answer_does_not_replace_the_payment_intent(scene: Scene) -> None:
+    """Create v1 runs twice, its key pruned in between: PI1 stays the charge's own, and v2 confirms PI1."""
+    a, b = scene.worker(), scene.worker()
+    await scene.plan()
+    first = await a.intend(await a.claim_one(), CREATE)
+    created = await a.transmit(first)
+    again = await a.intend_again(await scene.charge())
+    recorded = await a.record(first, created)
+    assert recorded.payment_intent == created.payment_intent.id  # type: ignore[union-attr]
+    await scene.set_age(WINDOW_SECONDS + 60)
+    mine = await b.claim_one()
+    confirm = await b.intend(mine, CONFIRM)
+    late = await a.transmit(again)
+    assert late.payment_intent is not None
+    assert late.payment_intent.id != recorded.payment_intent
+    after = await a.record(again, late)
+    assert (after.state, after.payment_intent) == (State.CONFIRMING, recorded.payment_intent)
+    await scene.set_age(2 * WINDOW_SECONDS + 120)
+    assert list((await scene.work()).values()) == [End.SETTLED]
+    paid = await scene.charge()
+    assert (paid.state, paid.confirm_version) == (State.SUCCEEDED, 2)
+    assert {request.path for request in scene.posts if "confirm" in request.path} == {confirm.path}
+    assert paid.payment_intent == recorded.payment_intent
+    assert len(scene.sim.movements) == 1
+    await scene.audit()
+
+
+async def test_t2_b_of_two_answers_only_the_first_is_written(scene: Scene) -> None:
+    """Both answers are recorded one after the other: the second changes the journal and nothing else."""
+    a = scene.worker()
+    await scene.plan()
+    first = await a.intend(await a.claim_one(), CREATE)
+    again = await a.intend_again(await scene.charge())
+    early = await a.transmit(first)
+    await scene.set_age(WINDOW_SECONDS + 60)
+    late = await a.transmit(again)
+    kept = await a.record(again, late)
+    after = await a.record(first, early)
+    assert after.payment_intent == kept.payment_intent == late.payment_intent.id  # type: ignore[union-attr]
+    assert [proof for _, _, proof in await scene.sends()] == [Proof.PROVED, Proof.PROVED]
+
+
+async def second_payment_intent(scene: Scene, a: Worker, b: Worker) -> tuple[Intent, Answer]:
+    """Bring a charge onto a paid PI2 after PI1 was canceled; return PI1's cancel and the answer to it."""
+    charge = await prepare(scene, a)
+    canceling = await b.intend(await b.claim_one(), CANCEL)
+    answer = await b.transmit(canceling)
+    canceled = await b.record(canceling, answer)
+    assert canceled.state is State.CANCELED
+    await scene.set_age(WINDOW_SECONDS + 60)
+    sent = await b.sender.send_first(canceled, CREATE, reason="scripted")
+    assert sent.charge.payment_intent not in {None, charge.payment_intent}
+    paid = await b.sender.send_first(sent.charge, CONFIRM, reason="scripted")
+    assert paid.charge.state is State.SUCCEEDED
+    return canceling, answer
+
+
+async def test_t3_a_stale_word_about_pi1_says_nothing_about_pi2(scene: Scene) -> None:
+    """A GET "PI1 canceled" from before is refused once the row is on a paid PI2, and no PI3 can be made."""
+    a, b = scene.worker(), scene.worker()
+    canceling, answer = await second_payment_intent(scene, a, b)
+    on_first = canceling.charge
+    paid = await scene.charge()
+    with pytest.raises(StaleWrite):
+        await a.ledger.settle(
+            on_first,
+            State.CANCELED,
+            payment_intent=on_first.payment_intent or "",
+            latest_charge=None,
+            reason="stale",
+        )
+    assert (await a.record(canceling, answer)).state is State.SUCCEEDED
+    body = create_body(paid, amount_minor=AMOUNT_MINOR, version=3)
+    stale = replace(paid, state=State.CANCELED)
+    with pytest.raises(StaleWrite):
+        await a.ledger.intend_first(FirstSend(stale, CREATE, "/v1/payment_intents", body, reason="PI3"))
+    with pytest.raises(InvariantViolation):
+        await a.ledger.intend_first(FirstSend(paid, CREATE, "/v1/payment_intents", body, reason="PI3"))
+    assert await scene.charge() == paid
+    await scene.audit()
+
+
+async def test_t3_b_the_check_before_a_new_create_sees_every_payment_intent(scene: Scene) -> None:
+    """Create v3 is unanswered while PI2 of the identity is paid: the list finds it, v3 is not repeated."""
+    a, b = scene.worker(), scene.worker()
+    await second_payment_intent(scene, a, b)
+    # As a ledger would stand that had forgotten PI2's payment.
+    await scene.owner.execute("ALTER TABLE charges DISABLE TRIGGER charges_check_step")
+    try:
+        await scene.owner.execute("UPDATE charges SET state = 'creating', payment_intent = NULL")
+    finally:
+        await scene.owner.execute("ALTER TABLE charges ENABLE TRIGGER charges_check_step")
+    await scene.set_age(3 * WINDOW_SECONDS)
+    sent = len(scene.posts)
+    assert list((await scene.work()).values()) == [End.SETTLED]
+    assert (await scene.charge()).state is State.SUCCEEDED
+    assert len(scene.posts) == sent
+    await scene.audit()
+
+
+async def test_t5_only_the_current_version_is_adopted(scene: Scene) -> None:
+    """v1 books late, after v2 was made with a new amount: v1's PaymentIntent is never the charge's own."""
+    a, b = scene.worker(), scene.worker()
+    await scene.plan()
+    old = await a.intend(await a.claim_one(), CREATE)
+    await scene.set_age(WINDOW_SECONDS)
+    charge = await b.claim_one()
+    # What a takeover with a corrected amount leaves behind.
+    new_amount = AMOUNT_MINOR + 100
+    await scene.owner.execute("UPDATE charges SET amount_minor = $1", new_amount)
+    corrected = replace(charge, amount_minor=new_amount)
+    new = FirstSend(
+        corrected,
+        CREATE,
+        "/v1/payment_intents",
+        create_body(charge, amount_minor=new_amount, version=2),
+        reason="takeover",
+    )
+    await b.ledger.intend_first(new)
+    late = await a.transmit(old)
+    assert late.payment_intent is not None
+    assert (await a.record(old, late)).payment_intent is None
+    assert list((await scene.work()).values()) == [End.SETTLED]
+    paid = await scene.charge()
+    assert paid.state is State.SUCCEEDED
+    assert paid.payment_intent != late.payment_intent.id
+    assert [movement.amount for movement in scene.sim.movements] == [new_amount]
+    await scene.audit()
+
+
+async def test_t5_b_past_the_window_leftovers_stop_a_new_create(scene: Scene) -> None:
+    """v1's late PaymentIntent is still open when v2's window has passed: an alarm, and no v3 beside it."""
+    a, b = scene.worker(), scene.worker()
+    await scene.plan()
+    old = await a.intend(await a.claim_one(), CREATE)
+    await scene.set_age(WINDOW_SECONDS)
+    charge = await b.claim_one()
+    await b.ledger.intend_first(
+        FirstSend(
+            charge,
+            CREATE,
+            "/v1/payment_intents",
+            create_body(charge, amount_minor=AMOUNT_MINOR, version=2),
+            reason="rekeyed",
+        )
+    )
+    await a.transmit(old)
+    await scene.set_age(2 * WINDOW_SECONDS)
+    assert list((await scene.work()).values()) == [End.DEFERRED]
+    assert scene.wire == ["create v1"]
+    assert await scene.decisions() == [("waiting", True)]
+    assert (await scene.charge()).create_version == 2
+
+
+async def test_t6_a_refusal_of_a_resend_says_nothing_about_the_first_send(scene: Scene) -> None:
+    """A intends c1 and freezes, B resends and gets 400: the charge stays in flight, and A's send pays it."""
+    a, b = scene.worker(), scene.worker()
+    confirm = await a.intend(await prepare(scene, a), CONFIRM)
+    mine = await b.claim_one()
+    scene.fault("error", status=400, operation=CONFIRM)
+    step = await b.settler.settle(mine)
+    assert step.sent is not None
+    assert step.sent.answer.http_status == 400
+    assert step.charge.state is State.CONFIRMING
+    scene.clear_faults()
+    paid = await a.record(confirm, await a.transmit(confirm))
+    assert paid.state is State.SUCCEEDED
+    await scene.audit()
+
+
+async def test_t6_b_the_first_send_is_not_refused_once_it_has_company(scene: Scene) -> None:
+    """B has committed a resend before A's 400 is recorded: A's is not the only attempt, so not refused."""
+    a, b = scene.worker(), scene.worker()
+    confirm = await a.intend(await prepare(scene, a), CONFIRM)
+    again = await b.intend_again(await b.claim_one())
+    scene.fault("error", status=400, operation=CONFIRM)
+    refused = await a.transmit(confirm)
+    assert judge(CONFIRM, refused, first_send=confirm.first_send).state is State.REFUSED
+    assert (await a.record(confirm, refused)).state is State.CONFIRMING
+    scene.clear_faults()
+    assert (await b.record(again, await b.transmit(again))).state is State.SUCCEEDED
+    await scene.audit()
+
+
+@pytest.mark.parametrize("operation", [CREATE, CONFIRM], ids=["create", "confirm"])
+async def test_t6_c_a_later_version_is_never_a_first_send(scene: Scene, operation: Operation) -> None:
+    """400 to version 2 leaves the charge in flight: version 1 may still be under way."""
+    a, b = scene.worker(), scene.worker()
+    if operation is CONFIRM:
+        await a.intend(await prepare(scene, a), CONFIRM)
+    else:
+        await scene.plan()
+        await a.intend(await a.claim_one(), CREATE)
+    await scene.set_age(WINDOW_SECONDS)
+    scene.fault("error", status=400, operation=operation)
+    step = await b.settler.settle(await b.claim_one())
+    assert step.sent is not None
+    assert step.charge.version_of(operation) == 2
+    assert step.charge.is_in_flight
+
+
+async def test_t7_a_recorded_payment_intent_is_the_row_s_own(scene: Scene) -> None:
+    """A sweep listed PI1 as unknown, then PI1 was recorded: the cancel intent of the stale row is refused."""
+    a, b = scene.worker(), scene.worker()
+    await scene.plan()
+    first = await a.intend(await a.claim_one(), CREATE)
+    created = await a.transmit(first)
+    assert created.payment_intent is not None
+    stale = replace(await scene.charge(), payment_intent=created.payment_intent.id)
+    await a.record(first, created)
+    with pytest.raises(StaleWrite):
+        await b.intend(stale, CANCEL)
+    assert (await scene.charge()).state is State.PREPARED
+
+
+async def test_t8_a_get_from_before_the_confirm_is_not_a_failed_debit(scene: Scene) -> None:
+    """B's GET was made before A's confirm ran: applied after `processing` was recorded, it does nothing."""
+    a, b = scene.worker(), scene.worker()
+    confirm = await a.intend(await prepare(scene, a, card=SLOW_DEBIT), CONFIRM)
+    seen = await scene.charge()
+    lookup = await look_up(b, seen)
+    assert lookup.payment_intents[0].status == "requires_confirmation"
+    processing = await a.record(confirm, await a.transmit(confirm))
+    assert processing.state is State.PROCESSING
+    for window_passed in (False, True):
+        finding = find_confirmed(
+            lookup,
+            payment_intent_id=seen.payment_intent or "",
+            latest_charge_before=None,
+            window_passed=window_passed,
+            key_answered=False,
+        )
+        assert isinstance(finding, NotSettled)
+    for wrong in (State.DECLINED, State.NEEDS_CUSTOMER):
+        with pytest.raises(StaleWrite):
+            await b.ledger.settle(
+                seen,
+                wrong,
+                payment_intent=seen.payment_intent or "",
+                latest_charge=None,
+                reason="stale",
+            )
+    with pytest.raises(StaleWrite):
+        await b.intend_again(seen)
+    assert (await scene.charge()).state is State.PROCESSING
+    await scene.audit()
+
+
+async def test_t8_b_a_settler_overtaken_by_the_answer_goes_by_the_row(scene: Scene) -> None:
+    """The whole step: B looks up, A's answer is recorded, B's step ends without a write or a send."""
+    a, b = scene.worker(), scene.worker()
+    confirm = await a.intend(await prepare(scene, a, card=SLOW_DEBIT), CONFIRM)
+    mine = await b.claim_one()
+    look = b.settler._look_up
+
+    async def look_and_be_overtaken(*arguments: object) -> Lookup:
+        lookup = await look(*arguments)  # type: ignore[arg-type] # passed on as they came
+        await a.record(confirm, await a.transmit(confirm))
+        return lookup
+
+    b.settler._look_up = look_and_be_overtaken  # type: ignore[method-assign, assignment]
+    assert await b.carrier.carry(mine) is End.SETTLED
+    assert (await scene.charge()).state is State.PROCESSING
+    assert scene.wire == ["create v1", "confirm v1"]
+
+
+async def second_confirm(scene: Scene, a: Worker) -> Intent:
+    """Decline c1, and let A intend c2 on the same PaymentIntent past the window and freeze."""
+    declined = await a.sender.send_first(
+        await prepare(scene, a, card=RECOVERING_CARD), CONFIRM, reason="scripted"
+    )
+    assert declined.charge.state is State.DECLINED
+    await scene.set_age(WINDOW_SECONDS)
+    return await a.intend(declined.charge, CONFIRM)
+
+
+@pytest.mark.parametrize("age", ["24:10", "47:50", "72:00"])
+async def test_t9_an_earlier_version_s_decline_is_not_the_newest_one_s(scene: Scene, age: str) -> None:
+    """c2 is outstanding; a refetch shows c1's decline. It decides nothing at any age, and c2 pays."""
+    a, b = scene.worker(), scene.worker()
+    confirm = await second_confirm(scene, a)
+    await scene.set_age(seconds(age))
+    seen = await scene.charge()
+    lookup = await look_up(b, seen)
+    assert lookup.payment_intents[0].status == "requires_payment_method"
+    frozen, _ = await b.ledger.frozen_key(confirm.key)
+    finding = find_confirmed(
+        lookup,
+        payment_intent_id=seen.payment_intent or "",
+        latest_charge_before=frozen.latest_charge_before,
+        window_passed=seconds(age) >= 2 * WINDOW_SECONDS,
+        key_answered=frozen.answered,
+    )
+    assert isinstance(finding, NotSettled)
+    paid = await a.record(confirm, await a.transmit(confirm))
+    assert (paid.state, paid.confirm_version) == (State.SUCCEEDED, 2)
+    await scene.audit()
+
+
+async def test_t9_b_the_newest_version_s_own_decline_counts(scene: Scene) -> None:
+    """c2 is declined and its answer lost: past the window its failed charge, newer than c1's, counts."""
+    a, b = scene.worker(), scene.worker()
+    declining = await a.sender.send_first(
+        await prepare(scene, a, card="pm_card_declineTwiceThenSucceed_later"), CONFIRM, reason="scripted"
+    )
+    await scene.set_age(WINDOW_SECONDS)
+    confirm = await a.intend(declining.charge, CONFIRM)
+    await a.transmit(confirm)
+    await scene.set_age(2 * WINDOW_SECONDS)
+    frozen, _ = await b.ledger.frozen_key(confirm.key)
+    finding = find_confirmed(
+        await look_up(b, await scene.charge()),
+        payment_intent_id=confirm.charge.payment_intent or "",
+        latest_charge_before=frozen.latest_charge_before,
+        window_passed=True,
+        key_answered=False,
+    )
+    assert isinstance(finding, Settled)
+    assert finding.state is State.DECLINED
+    assert isinstance(await b.settler.settle(await b.claim_one()), Step)
+    assert (await scene.charge()).state is State.DECLINED
+    await scene.audit()
+
+
+async def test_t12_each_payment_intent_has_cancel_keys_of_its_own(scene: Scene) -> None:
+    """PI1 was canceled and PI2 made: PI2's first cancel is another key, and needs no window to pass."""
+    a = scene.worker()
+    charge = await prepare(scene, a)
+    first = await a.intend(charge, CANCEL)
+    canceled = await a.record(first, await a.transmit(first))
+    await scene.set_age(WINDOW_SECONDS)
+    made = await a.sender.send_first(canceled, CREATE, reason="scripted")
+    second = await a.intend(made.charge, CANCEL)
+    assert second.key != first.key
+    assert (made.charge.payment_intent or "?") in second.key
+    after = await a.record(second, await a.transmit(second))
+    assert after.state is State.CANCELED
+    assert scene.sim.movements == []
+    await scene.audit()
+
+
+async def test_t12_b_a_cancel_of_the_same_payment_intent_waits_for_the_window(scene: Scene) -> None:
+    """A second version of a PaymentIntent's own cancel is a re-key like any other."""
+    a = scene.worker()
+    charge = await prepare(scene, a)
+    first = await a.intend(charge, CANCEL)
+    with pytest.raises(StaleWrite):
+        await a.intend(first.charge, CANCEL)
+    await scene.set_age(WINDOW_SECONDS)
+    assert (await a.intend(first.charge, CANCEL)).key.endswith("_v2")
+
+
+def test_t12_c_two_partial_refunds_are_two_keys() -> None:
+    """A refund's key names the request: a second partial refund is another, and none has a version 2."""
+    keys = {key_for(Operation.REFUND, request, 1) for request in ("rr_1", "rr_2")}
+    assert len(keys) == 2
+    with pytest.raises(InvariantViolation):
+        key_for(Operation.REFUND, "rr_1", 2)

@@ -1,0 +1,38 @@
+import asyncio
+import os
+import random
+
+from tests.crash.world import World, expected_counts
+
+LINES = 300
+KILLS = 4
+SEED = int(os.environ.get("CHARGEONCE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
+
+
+async def _requests_reach(world: World, count: int) -> None:
+    while len(world.sim.requests) < count:
+        await asyncio.sleep(0.005)
+
+
+async def test_workers_killed_at_random_moments_leave_every_line_charged_once(world: World) -> None:
+    """Whatever the moments of four SIGKILLs, every line is charged once and repeats stay within bounds."""
+    dice = random.Random(SEED)
+    print(f"seed {SEED}: repeat with CHARGEONCE_TEST_SEED={SEED}")
+    source = world.write_source(LINES)
+    handle = await world.start_run(source, slice_size=50)
+    moments = sorted(dice.sample(range(5, 2 * LINES - 60), KILLS))
+    for moment in moments:
+        worker = await world.start_worker()
+        await asyncio.wait_for(_requests_reach(world, moment), 60)
+        worker.kill()
+        await worker.wait()
+
+    await world.start_worker()
+    report = await world.finish(handle)
+
+    assert {name: count for name, count in report.counts.items() if count} == expected_counts(LINES)
+    summary = world.sim.summary("chargeonce_charge")
+    assert summary["double_charges"] == [], f"seed {SEED}, moments {moments}"
+    assert summary["succeeded"] == expected_counts(LINES)["succeeded"]
+    # 16 requests at once: a kill repeats no more than what was in flight.
+    assert summary["repeated_posts"] <= KILLS * 16, f"seed {SEED}, moments {moments}"

@@ -1,0 +1,175 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+LINES = 120
+Words = tuple[str, ...]
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Terminal:
+    """A shell in which CHARGEONCE_HOME is set and a stack runs."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        unwanted = ("CHARGEONCE_", "STRIPE_", "TEMPORAL_")
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(unwanted)
+        } | {"CHARGEONCE_HOME": str(home)}
+
+    def open(self, *words: str) -> "subprocess.Popen[str]":
+        """Start `chargeonce` and let it run."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "deploy.cli", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=CHECKOUT,
+            env=self.environment,
+        )
+
+    def type_json(self, *words: str) -> tuple[int, dict[str, Any]]:
+        """Run `chargeonce ... --json`; its exit code and the one object on its stdout."""
+        return finish(self.open(*words, "--json"))
+
+    def start(self, period: str, source: Path) -> Words:
+        """Return the words that start a run and wait for it."""
+        return ("run", "start", "--period", period, "--source", str(source), "--yes", "--wait")
+
+
+def finish(process: "subprocess.Popen[str]") -> tuple[int, dict[str, Any]]:
+    """Wait for a command with --json; its exit code and the one object on its stdout."""
+    stdout, stderr = process.communicate(timeout=120)
+    assert stdout.count("\n") == 1, (stdout, stderr)
+    assert "Traceback" not in stderr
+    document: dict[str, Any] = json.loads(stdout)
+    return process.returncode, document
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    """`chargeonce dev` in one terminal, and another terminal beside it."""
+    terminal = Terminal(tmp_path_factory.mktemp("home"))
+    dev = terminal.open("dev", "--headless", "--timing", "tests", "--rate", "100", "--json")
+    assert dev.stdout is not None
+    up = dev.stdout.readline()
+    assert json.loads(up)["simulator"].startswith("http://127.0.0.1:")
+    yield terminal
+    dev.send_signal(signal.SIGINT)
+    rest, notices = dev.communicate(timeout=60)
+    assert (dev.returncode, rest) == (0, "")
+    assert "stopping" in notices
+
+
+@pytest.fixture(scope="module")
+def source(terminal: Terminal) -> Path:
+    """A file of customers whom the simulator knows."""
+    path = terminal.home / "charges.csv"
+    rows = (f"cus_c{number},usd,{number}.50,pm_card_visa_c{number}\n" for number in range(1, LINES + 1))
+    path.write_text("customer,currency,amount,payment_method\n" + "".join(rows))
+    exit_code, document = terminal.type_json("sim", "seed", str(path))
+    assert (exit_code, document["customers"]) == (0, LINES)
+    return path
+
+
+def test_two_starts_make_one_run(terminal: Terminal, source: Path) -> None:
+    """Of two processes that start the same period at once, one bills everyone and the other names its run."""
+    words = (*terminal.start("2031-03", source), "--json")
+    first, second = terminal.open(*words), terminal.open(*words)
+    (code_0, winner), (code_4, loser) = sorted((finish(first), finish(second)), key=lambda end: end[0])
+    assert (code_0, code_4) == (0, 4)
+    assert loser["run"] == winner["run"] == "billing-run/acct_sim/2031-03"
+    assert loser["refused"]
+    assert "chargeonce run show" in loser["error"]
+    assert (winner["phase"], winner["lines"], winner["succeeded"]) == ("closed", LINES, LINES)
+    assert winner["settings"]["rate_per_second"] == 100
+    assert winner["settings"]["simulator"]["endpoint_rate_per_second"] == 0
+    assert winner["totals"]["usd"]["amount_minor"] == sum(number * 100 + 50 for number in range(1, LINES + 1))
+
+    exit_code, again = terminal.type_json(*terminal.start("2031-03", source))
+    assert (exit_code, again["run"], again["phase"]) == (4, winner["run"], "closed")
+    exit_code, proof = terminal.type_json("verify", winner["run"])
+    assert (exit_code, proof["verify"]) == (0, "clean")
+    exit_code, shown = terminal.type_json("run", "show", winner["run"])
+    assert (exit_code, shown["succeeded"], shown["waiting"]) == (0, LINES, [])
+    exit_code, listed = terminal.type_json("run", "list")
+    assert winner["run"] in [run["run"] for run in listed["runs"]]
+    exit_code, story = terminal.type_json("explain", "cus_c7/base", "--run", winner["run"])
+    assert (exit_code, story["state"]) == (0, "succeeded")
+    exit_code, book = terminal.type_json("sim", "book", "--identity", "chargeonce_charge")
+    assert (exit_code, book["double_charges"]) == (0, [])
+
+
+def test_what_waits_is_counted_and_settles_after_the_window(terminal: Terminal, source: Path) -> None:
+    """Stored 500s end the wait with exit 1 and unknown lines; past the window one tick settles them all."""
+    plan = terminal.home / "faults.json"
+    fault = {
+        "name": "stored",
+        "match": {"nth": 30},
+        "effect": {"kind": "error", "status": 500, "stored": True},
+    }
+    plan.write_text(json.dumps({"faults": [fault]}))
+    assert terminal.type_json("sim", "faults", "set", str(plan))[0] == 0
+    exit_code, waits = terminal.type_json(*terminal.start("2031-04", source))
+    assert (exit_code, waits["phase"]) == (1, "settling")
+    assert waits["unknown"] > 0
+    assert waits["unknown"] + waits["succeeded"] == LINES
+    assert waits["next_due"] is not None
+    assert terminal.type_json("verify", waits["run"])[0] == 0
+    exit_code, shown = terminal.type_json("run", "show", waits["run"])
+    assert sum(row["lines"] for row in shown["waiting"]) == waits["unknown"]
+    assert shown["workflow"]["phase"] == "settle"
+
+    assert terminal.type_json("sim", "faults", "clear")[0] == 0
+    exit_code, clock = terminal.type_json("clock", "advance", "25h")
+    assert exit_code == 0
+    assert clock["apart_seconds"] < 1
+    exit_code, settled = terminal.type_json("run", "tick", waits["run"], "--wait")
+    assert (exit_code, settled["phase"], settled["succeeded"]) == (0, "closed", LINES)
+    exit_code, again = terminal.type_json("run", "tick", waits["run"])
+    assert (exit_code, again["phase"]) == (0, "closed")
+
+
+def test_ctrl_c_leaves_the_run_alone(terminal: Terminal, source: Path) -> None:
+    """Ctrl-C ends the waiting and not the run, and says so."""
+    waiting = terminal.open(*terminal.start("2031-05", source))
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline() == "started billing-run/acct_sim/2031-05\n"
+    waiting.send_signal(signal.SIGINT)
+    _, notices = waiting.communicate(timeout=60)
+    assert waiting.returncode == 1
+    assert "the run goes on without this command: chargeonce run show billing-run/acct_sim/2031-05" in notices
+    assert "Traceback" not in notices
+    assert terminal.type_json(*terminal.start("2031-05", source))[0] == 4
+
+
+def test_rows_that_can_not_be_billed_are_recorded_as_skipped(terminal: Terminal, source: Path) -> None:
+    """--skip-invalid bills the rest; the skipped rows are counted, and the counts add up."""
+    bad = terminal.home / "bad.csv"
+    rows = ("cus_c1,usd,1.00,pm_card_visa_c1", "cus_c2,usd,1.234,", ",usd,1.00,", "cus_c3,usd,0,")
+    bad.write_text("customer,currency,amount,payment_method\n" + "\n".join(rows) + "\n")
+    exit_code, document = terminal.type_json(*terminal.start("2031-06", bad), "--skip-invalid")
+    assert exit_code == 0
+    assert (document["lines"], document["succeeded"], document["skipped"]) == (4, 1, 3)
+
+
+def test_a_demo_kills_a_worker_and_proves_the_promise(tmp_path: Path) -> None:
+    """The demo kills a worker halfway and ends with 0 double charges and 0 lost, by the simulator's book."""
+    exit_code, proof = Terminal(tmp_path).type_json("demo", "--customers", "60")
+    assert exit_code == 0
+    assert (proof["double_charges"], proof["lost"], proof["verify"]) == (0, 0, "clean")
+    assert proof["kills"] == 1
+    assert proof["succeeded"] + proof["declined"] + proof["needs_customer"] == proof["lines"] > 0
+    assert proof["wire_requests"] >= 2 * proof["lines"]
+    assert proof["money_matches"] is True
+    assert not (tmp_path / "stack.json").exists()
