@@ -40,7 +40,7 @@ from workflows.domain.periods import Period
 PERIOD = Period(2031, 3)
 SAMPLE = "charges-2031-03.csv"
 WORKERS = 2
-SETTINGS = {"timing": "demo", "rate_per_second": "12"}
+SETTINGS = {"timing": "demo", "rate_per_second": "15"}
 SLICE_LINES = 40  # small slices, so that both workers have some and a killed one loses little
 # Now and then the wire fails too: before Stripe has done anything, or after.
 FAULTS = {

@@ -138,9 +138,9 @@ def render_story(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
             f"{document['posts']} of them could move something",
         ),
         ("connections dropped", document["connections_dropped"], "by the simulator, besides the kill"),
-        ("sent again", document["repeated_requests"], "same key, same body; the rest was settled by lookups"),
+        ("sent again", document["repeated_requests"], "same key and body; lookups did the rest"),
         ("charged twice", document["double_charges"], "from the simulator's own book of money"),
-        ("lost", document["lost"], "lines without an outcome, or paid in our ledger alone"),
+        ("lost", document["lost"], "no outcome, or paid in our ledger only"),
     ]
     yield table(("", "", ""), rows)
     moved = ", ".join(format_money(amount, code) for code, amount in sorted(document["money_moved"].items()))

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from activities.ledger.database import Pool
+from activities.ledger.outcomes import reasons_of_outcomes
 from activities.ledger.runs import RunLedger
 from worker.console_output import Output
 from worker.failures import EXIT_FAILED
 from worker.json_over_http import NoAnswer, ask_json
 from worker.progress_display import progress_display
-from worker.run_view import describe_wait, render_counts, render_totals, totals_of
+from worker.run_view import describe_wait, render_counts, render_reasons, render_totals, totals_of
 from worker.settings import Settings
 from worker.temporal_client import RunHandle
 from worker.waiting import wait_for_run
@@ -41,6 +42,7 @@ async def follow_run(output: Output, handle: RunHandle, pool: Pool, settings: Se
     document = {
         **waited.view.document(),
         "totals": await totals_of(ledger, handle.id),
+        "reasons": await reasons_of_outcomes(pool, handle.id),
         "seconds": waited.seconds,
         "rate_per_second": waited.rate_per_second,
         "settings": await asyncio.to_thread(describe_settings, settings),
@@ -80,6 +82,7 @@ def _render(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     yield f"{document['run']}: {document['phase']}"
     yield from render_counts(document)
     yield from render_totals(document["totals"])
+    yield from render_reasons(document["reasons"])
     settings = document["settings"]
     yield (
         f"{document['seconds']:.1f} s, {document['rate_per_second']} charges/s; "

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from activities.ledger.database import open_pool
+from activities.ledger.outcomes import reasons_of_outcomes
 from activities.ledger.runs import Run, RunLedger
 from worker.console_output import Output, table
 from worker.environment import load_settings
 from worker.run_follow import follow_run
-from worker.run_view import describe_wait, render_counts, render_totals, totals_of, view_run
+from worker.run_view import describe_wait, render_counts, render_reasons, render_totals, totals_of, view_run
 from worker.temporal_client import connect_temporal, read_progress, wake
 from workflows.contracts import RunProgress
 from workflows.domain.errors import RefusedToStart
@@ -44,6 +45,7 @@ async def show_run(output: Output, run_id: str) -> None:
             "closed_at": run.closed_at,
             "plan_hash": run.plan_hash,
             "totals": await totals_of(ledger, run_id),
+            "reasons": await reasons_of_outcomes(pool, run_id),
             "waiting": await ledger.waiting(run_id),
         }
     progress = None if view.ended else await _progress_of(run_id)
@@ -107,6 +109,7 @@ def _render_run(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     yield f"{document['source']}, {started}"
     yield from render_counts(document)
     yield from render_totals(document["totals"])
+    yield from render_reasons(document["reasons"])
     waiting = [
         (
             row["lines"],

@@ -124,6 +124,13 @@ def render_totals(totals: Mapping[str, Mapping[str, Any]]) -> Iterable["Renderab
         yield table(("currency", "state", "lines", "amount"), rows)
 
 
+def render_reasons(reasons: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType"]:
+    """Yield why lines ended otherwise than paid."""
+    if reasons:
+        rows = [(row["lines"], row["standing"], row["reason"]) for row in reasons]
+        yield table(("lines", "not paid", "why"), rows)
+
+
 def describe_wait(document: Mapping[str, Any]) -> str | None:
     """Return what is still open, until when it waits and how to wake it; None for a run that has ended."""
     if document["phase"] in ENDED_PHASES:

@@ -8,6 +8,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowHandle, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
+from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from workflows.billing_run import BillingRun
@@ -30,9 +31,11 @@ async def connect_temporal() -> Client:
     config = ClientConfig.load_client_connect_config()
     address = config.get("target_host", "localhost:7233")
     config["target_host"] = address
+    # The SDK's core logs to stdout, which belongs to the command's result.
+    runtime = Runtime(telemetry=TelemetryConfig(logging=None))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await Client.connect(**config, data_converter=pydantic_data_converter)
+            return await Client.connect(**config, data_converter=pydantic_data_converter, runtime=runtime)
     except (TimeoutError, RuntimeError, RPCError) as error:
         reason = str(error).splitlines()[0] if str(error) else "no answer"
         raise RefusedToStart(f"Temporal does not answer at {address}: {reason}") from error

@@ -1,12 +1,14 @@
 """Wait with a run: until it has ended, or until all that is left has to wait for a time that is not soon."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from temporalio.client import WorkflowFailureError
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.ledger.runs import RunLedger
 from worker.failures import EXIT_FAILED, EXIT_REFUSED, CommandFailed
@@ -20,6 +22,7 @@ COUNTING_SHARE_MAX = 0.05
 SOON_SECONDS = 60.0
 NOBODY_WORKS_SECONDS = 10.0
 ASK_WORKFLOW_SECONDS = 5.0
+PATIENCE_SECONDS = 120.0  # a database or Temporal that restarts is no reason to stop watching
 
 
 class Display(Protocol):
@@ -51,12 +54,25 @@ async def wait_for_run(
     Raises:
         CommandFailed: The run refused its period, failed to plan, or its workflow ended in another way.
     """
-    result = asyncio.ensure_future(handle.result())
+    # Its pool logs a traceback for each lost connection; what matters of it is said in one line below.
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
+    result = asyncio.ensure_future(_result_of(handle))
     try:
         return await _Wait(ledger, handle, result, display, notice).until_quiet()
     finally:
         result.cancel()
         await asyncio.gather(result, return_exceptions=True)
+
+
+async def _result_of(handle: RunHandle) -> Any:
+    """Return the workflow's result, whatever becomes of the connection meanwhile."""
+    while True:
+        try:
+            return await handle.result()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise
+            await asyncio.sleep(POLL_SECONDS)
 
 
 class _Wait:
@@ -83,7 +99,7 @@ class _Wait:
         while True:
             closed_before = self._result.done()
             asked = time.monotonic()
-            view = await view_run(self._ledger, self._handle.id)
+            view = await self._view()
             counting_seconds = time.monotonic() - asked
             self._display.update(view)
             if self._first_settled is None and view.due is not None:
@@ -97,6 +113,17 @@ class _Wait:
             await self._ask_workflow(view)
             pause_seconds = max(POLL_SECONDS, counting_seconds / COUNTING_SHARE_MAX)
             await asyncio.wait({self._result}, timeout=pause_seconds)
+
+    async def _view(self) -> RunView:
+        patient_until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return await view_run(self._ledger, self._handle.id)
+            except Exception as error:  # the driver's errors are the ledger's to name
+                if time.monotonic() > patient_until:
+                    raise
+                self._say(f"the ledger does not answer ({type(error).__name__}); still trying")
+                await asyncio.sleep(POLL_SECONDS)
 
     def _refuse_failure(self, view: RunView) -> None:
         """Raise CommandFailed unless the workflow's result is a run that closed."""

@@ -43,9 +43,9 @@ class BillingRun:
         self._state = run.state
         self._key = RunKey(run_id=run.request.run_id, account=run.request.account)
         self._retry = forever(run.request.timing)
-        self._slices_done = run.state.next_slice
+        self._slices_done = run.state.next_slice - len(run.state.halted_slices)
         self._ticks = 0
-        self._halted: str | None = None
+        self._halted: dict[str, str] = {}
         self._waiting_until: float | None = None
 
     @workflow.run
@@ -81,7 +81,7 @@ class BillingRun:
             slices_done=self._slices_done,
             settled=self._state.settled,
             deferred=self._state.deferred,
-            halted=self._halted,
+            halted=next(iter(self._halted.values()), None),
             waiting_until_epoch_seconds=self._waiting_until,
         )
 
@@ -114,14 +114,13 @@ class BillingRun:
     async def _charge(self) -> None:
         """Work through the slices, a few at once; one that halts is tried again after a tick or a poll."""
         running: set[asyncio.Task[None]] = set()
-        while self._state.next_slice < self._state.slices or running:
+        while self._has_slices() or running:
             while (
-                self._state.next_slice < self._state.slices
+                self._has_slices()
                 and len(running) < self._request.slices_at_once
                 and not self._should_continue_as_new()
             ):
-                running.add(asyncio.create_task(self._charge_slice(self._state.next_slice)))
-                self._update(next_slice=self._state.next_slice + 1)
+                running.add(asyncio.create_task(self._charge_slice(self._take_slice())))
             if not running:
                 # Every slice that was begun has ended: nothing is in flight, so nothing can be orphaned.
                 await self._continue_as_new()
@@ -137,8 +136,20 @@ class BillingRun:
         )
         self._update(phase="settle")
 
+    def _has_slices(self) -> bool:
+        return bool(self._state.halted_slices) or self._state.next_slice < self._state.slices
+
+    def _take_slice(self) -> int:
+        if self._state.halted_slices:
+            slice_no, *others = self._state.halted_slices
+            self._update(halted_slices=tuple(others))
+            return slice_no
+        self._update(next_slice=self._state.next_slice + 1)
+        return self._state.next_slice - 1
+
     async def _charge_slice(self, slice_no: int) -> None:
         while True:
+            ticks_seen = self._ticks
             progress = await workflow.execute_activity_method(
                 ChargeActivities.charge_slice,
                 Slice(run=self._key, slice_no=slice_no),
@@ -147,15 +158,22 @@ class BillingRun:
                 heartbeat_timeout=heartbeat(self._request.timing),
                 retry_policy=self._retry,
             )
-            self._count(progress)
+            self._count(f"slice {slice_no}", progress)
             if progress.halted is None:
                 self._slices_done += 1
                 return
-            await self._wait(self._poll_max)
+            if self._should_continue_as_new():
+                # A slice may stay halted for days: it must not keep a long history alive.
+                self._update(halted_slices=(*self._state.halted_slices, slice_no))
+                return
+            await self._wait(self._poll_max, ticks_seen)
 
     async def _settle(self) -> None:
         """Settle what is open, as it becomes due, until nothing is. This may take days."""
         while True:
+            if self._should_continue_as_new():
+                await self._continue_as_new()
+            ticks_seen = self._ticks
             due = await self._read_due()
             if due.open == 0:
                 self._waiting_until = None
@@ -168,15 +186,12 @@ class BillingRun:
                     heartbeat_timeout=heartbeat(self._request.timing),
                     retry_policy=self._retry,
                 )
-                self._count(progress)
-                if progress.halted is None:
-                    continue
-                await self._wait(self._poll_max)
+                self._count("settle", progress)
+                if progress.halted is not None:
+                    await self._wait(self._poll_max, ticks_seen)
             else:
                 self._waiting_until = due.next_due_epoch_seconds
-                await self._wait(min(due.next_due_seconds or 0.0, self._poll_max))
-            if self._should_continue_as_new():
-                await self._continue_as_new()
+                await self._wait(min(due.next_due_seconds or 0.0, self._poll_max), ticks_seen)
 
     async def _read_due(self) -> Due:
         return await workflow.execute_activity_method(
@@ -186,12 +201,14 @@ class BillingRun:
             retry_policy=self._retry,
         )
 
-    async def _wait(self, seconds: float) -> None:
-        """Sleep, but not past a tick, and never so long that a moved clock goes unseen."""
-        seen = self._ticks
+    async def _wait(self, seconds: float, ticks_seen: int) -> None:
+        """Sleep, but not past a tick, and never so long that a moved clock goes unseen.
+
+        `ticks_seen` is from before the ledger was asked: a tick that came while it answered counts too.
+        """
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: self._ticks > seen, timeout=timedelta(seconds=max(seconds, 0.1))
+                lambda: self._ticks > ticks_seen, timeout=timedelta(seconds=max(seconds, 0.1))
             )
         self._waiting_until = None
 
@@ -204,13 +221,15 @@ class BillingRun:
     def _should_continue_as_new(self) -> bool:
         return workflow.info().is_continue_as_new_suggested()
 
-    def _count(self, progress: Progress) -> None:
-        self._halted = progress.halted
+    def _count(self, work: str, progress: Progress) -> None:
+        self._halted.pop(work, None)
+        if progress.halted is not None:
+            self._halted[work] = progress.halted
         self._update(
             settled=self._state.settled + progress.settled, deferred=self._state.deferred + progress.deferred
         )
 
-    def _update(self, **changes: int | str) -> None:
+    def _update(self, **changes: int | str | tuple[int, ...]) -> None:
         self._state = self._state.model_copy(update=changes)
 
     @property

@@ -116,6 +116,7 @@ class RunState(Message):
     phase: str = "lock"
     slices: int = 0
     next_slice: int = 0
+    halted_slices: tuple[int, ...] = ()  # begun, halted, and handed on: at most `slices_at_once` of them
     selected: int = 0
     settled: int = 0
     deferred: int = 0

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from activities import carry
+from activities import carry, limiter
 from deploy.postgres import Database, PostgresServer
 from tests.activities.scene import PAUSE_SECONDS, Scene, open_scene
 from tests.conftest import drive
@@ -25,5 +25,6 @@ async def scene(stage: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     """A run's empty ledger and Stripe, clocks standing still; backing off takes no time worth waiting for."""
     monkeypatch.setattr(carry, "BACKOFF_SECONDS", PAUSE_SECONDS)
     monkeypatch.setattr(carry, "BACKOFF_SECONDS_MAX", PAUSE_SECONDS)
+    monkeypatch.setattr(limiter, "PAUSE_SECONDS_DEFAULT", PAUSE_SECONDS)
     async with open_scene(stage) as opened:
         yield opened

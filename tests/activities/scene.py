@@ -43,6 +43,7 @@ RATE_PER_SECOND = 10_000.0
 PAUSE_SECONDS = 0.001
 
 CREATE, CONFIRM, CANCEL = Operation.CREATE, Operation.CONFIRM, Operation.CANCEL
+OPERATIONS_SENT = {State.PLANNED: CREATE, State.PREPARED: CONFIRM}
 PATHS = {CREATE: "^/v1/payment_intents$", CONFIRM: "/confirm$", CANCEL: "/cancel$"}
 
 

@@ -11,12 +11,14 @@ left. What a trace needs beyond ledger, sender and settler waits for its feature
 - T12's refunds wait for refunds; here are the keys.
 """
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from activities.carry import End
-from activities.ledger.charges import FirstSend
+from activities.ledger.charges import _SQL, FirstSend, Resend, _resend_row
+from activities.ledger.rows import columns
 from activities.settle import OPERATION_OF, Step
 from tests.activities.scene import (
     AMOUNT_MINOR,
@@ -444,3 +446,31 @@ def test_t12_c_two_partial_refunds_are_two_keys() -> None:
     assert len(keys) == 2
     with pytest.raises(InvariantViolation):
         key_for(Operation.REFUND, "rr_1", 2)
+
+
+async def test_t6_d_a_resend_that_commits_at_the_same_moment_counts(scene: Scene) -> None:
+    """B's resend commits while the record of A's 400 waits for the row: A's is not the only attempt."""
+    a, b = scene.worker(), scene.worker()
+    confirm = await a.intend(await prepare(scene, a), CONFIRM)
+    mine = await b.claim_one()
+    scene.fault("error", status=400, operation=CONFIRM)
+    refused = await a.transmit(confirm)
+    await scene.set_age(1)
+    async with scene.pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        frozen, _ = await b.ledger.frozen_key(confirm.key)
+        rows = columns([_resend_row(Resend(mine, frozen, reason="scripted"))])
+        again = await connection.fetch(_SQL["intend_again"], *rows, WINDOW_SECONDS)
+        assert len(again) == 1
+        recording = asyncio.create_task(a.record(confirm, refused))
+        await wait_for_a_blocked_statement(scene)
+        await transaction.commit()
+    assert (await recording).state is State.CONFIRMING
+
+
+async def wait_for_a_blocked_statement(scene: Scene) -> None:
+    """Return once some statement waits for a lock; this server belongs to the test's process alone."""
+    async with asyncio.timeout(10):
+        while not await scene.owner.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110 - nobody signals
+            await asyncio.sleep(0.01)

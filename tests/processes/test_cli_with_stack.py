@@ -161,6 +161,10 @@ def test_rows_that_can_not_be_billed_are_recorded_as_skipped(terminal: Terminal,
     exit_code, document = terminal.type_json(*terminal.start("2031-06", bad), "--skip-invalid")
     assert exit_code == 0
     assert (document["lines"], document["succeeded"], document["skipped"]) == (4, 1, 3)
+    assert {(row["reason"], row["lines"]) for row in document["reasons"]} == {
+        ("can_not_be_billed", 2),
+        ("zero_amount", 1),
+    }
 
 
 def test_a_demo_kills_a_worker_and_proves_the_promise(tmp_path: Path) -> None:

@@ -174,9 +174,12 @@ moved AS (
       FROM input i, moment
      WHERE c.charge_id = i.charge_id
        AND i.after IS NOT NULL
-       -- refused needs that this is the only attempt ever committed for the operation (I12, trace T6)
+       -- refused needs that this is the only attempt ever committed for the operation (I12, trace T6); one that
+       -- commits while this statement waits for the row shows in the row alone, as a later change
        AND (i.after <> 'refused'
-            OR NOT EXISTS (SELECT FROM keys k JOIN keys mine ON mine.key = i.key JOIN attempts a ON a.key = k.key
+            OR EXISTS (SELECT FROM attempts a
+                        WHERE a.key = i.key AND a.send_no = i.send_no AND a.intended_at = c.changed_at)
+           AND NOT EXISTS (SELECT FROM keys k JOIN keys mine ON mine.key = i.key JOIN attempts a ON a.key = k.key
                             WHERE k.charge_id = i.charge_id AND k.operation = mine.operation
                               AND (a.key, a.send_no) IS DISTINCT FROM (i.key, i.send_no)))
        AND ((c.state = i.before

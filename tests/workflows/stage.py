@@ -1,0 +1,149 @@
+"""A run on a real Temporal server over fake activities, and what its histories say."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from tests.workflows.fakes import DEADLINE_SECONDS, FakeLedger, fake_activities
+from worker.temporal import PASSED_THROUGH
+from workflows.billing_run import BillingRun
+from workflows.contracts import RunInput, RunProgress, RunReport, RunRequest, Timing
+from workflows.policies import TIMINGS
+
+ACCOUNT = "acct_fake"
+PERIOD = "2031-03"
+
+RunHandle = WorkflowHandle[BillingRun, RunReport]
+
+
+def sandbox() -> SandboxedWorkflowRunner:
+    """Return the sandbox that the project's worker runs workflows in."""
+    return SandboxedWorkflowRunner(
+        restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
+    )
+
+
+async def connect(address: str) -> Client:
+    """Connect under a name that says nothing of this machine: it is written into every history."""
+    return await Client.connect(address, data_converter=pydantic_data_converter, identity="chargeonce-tests")
+
+
+def build_worker(client: Client, task_queue: str, ledger: FakeLedger) -> Worker:
+    """Return a worker of the workflow over fake activities."""
+    return Worker(
+        client,
+        task_queue=task_queue,
+        workflows=[BillingRun],
+        activities=fake_activities(ledger),
+        workflow_runner=sandbox(),
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=TIMINGS[Timing.TESTS].sticky_queue),
+        disable_eager_activity_execution=True,
+        identity="chargeonce-tests",
+    )
+
+
+@dataclass
+class Stage:
+    """One task queue with a worker over `ledger`."""
+
+    client: Client
+    task_queue: str
+    ledger: FakeLedger
+
+    @property
+    def run_id(self) -> str:
+        """A Temporal server is shared by tests, so the id carries the test's queue."""
+        return f"billing-run/{ACCOUNT}/{PERIOD}/{self.task_queue}"
+
+    async def start(self, *, timing: Timing = Timing.TESTS, slices_at_once: int = 4) -> RunHandle:
+        """Start the run as the command line does."""
+        request = RunRequest(
+            account=ACCOUNT,
+            period=PERIOD,
+            run_id=self.run_id,
+            source="charges.csv",
+            source_sha256="0" * 64,
+            started_by="a test",
+            slices_at_once=slices_at_once,
+            timing=timing,
+        )
+        return await self.client.start_workflow(
+            BillingRun.run,
+            RunInput(request=request),
+            id=self.run_id,
+            task_queue=self.task_queue,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        )
+
+    async def histories(self, handle: RunHandle) -> list[WorkflowHistory]:
+        """Return the history of each execution of the run, in order."""
+        found, execution = [], handle.first_execution_run_id
+        while execution:
+            history = await self.client.get_workflow_handle(handle.id, run_id=execution).fetch_history()
+            found.append(history)
+            ended = history.events[-1]
+            execution = ended.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+        return found
+
+
+@asynccontextmanager
+async def open_stage(address: str, task_queue: str, ledger: FakeLedger) -> AsyncIterator[Stage]:
+    """Yield a stage whose worker runs."""
+    client = await connect(address)
+    async with build_worker(client, task_queue, ledger):
+        yield Stage(client, task_queue, ledger)
+
+
+async def finish(handle: RunHandle) -> RunReport:
+    """Return the run's report. Raises TimeoutError where it does not end within 30 s."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        return await handle.result()
+
+
+async def tick(handle: RunHandle) -> RunProgress:
+    """Wake the run."""
+    return await handle.execute_update(BillingRun.tick)
+
+
+async def progress_once(handle: RunHandle, holds: Callable[[RunProgress], bool]) -> RunProgress:
+    """Ask for progress until `holds` holds of it, and return it. Raises TimeoutError after 30 s."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            progress = await handle.query(BillingRun.progress)
+            if holds(progress):
+                return progress
+            await asyncio.sleep(0.02)
+
+
+def count(history: WorkflowHistory, kind: "EventType.ValueType") -> int:
+    """Return how many events of a kind there are."""
+    return sum(event.event_type == kind for event in history.events)
+
+
+def open_at_once_max(history: WorkflowHistory, activity_name: str) -> int:
+    """Return the largest number of activities of that name that were ever scheduled and not yet ended."""
+    scheduled: set[int] = set()
+    most = 0
+    for event in history.events:
+        if event.activity_task_scheduled_event_attributes.activity_type.name == activity_name:
+            scheduled.add(event.event_id)
+            most = max(most, len(scheduled))
+        scheduled.discard(_ended_activity(event))
+    return most
+
+
+def _ended_activity(event: HistoryEvent) -> int:
+    return (
+        event.activity_task_completed_event_attributes.scheduled_event_id
+        or event.activity_task_failed_event_attributes.scheduled_event_id
+    )
