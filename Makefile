@@ -29,7 +29,7 @@ contracts: setup
 	$(BIN)/lint-imports
 
 pytest: setup
-	$(BIN)/pytest -m "not proof"
+	$(BIN)/pytest -m "not proof" -n 3 --dist worksteal
 
 demo: setup ## The whole promise in one minute, with a kill -9 in the middle
 	$(BIN)/chargeonce demo

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from activities.ledger.charges import ChargeLedger
 from activities.send import Sender, Sent
-from activities.settle import Settler, Step
+from activities.settle import OPERATION_OF, Settler, Step
 from workflows.domain.charge import Charge
 from workflows.domain.errors import StaleWrite
 from workflows.domain.keys import Operation
@@ -20,7 +20,8 @@ from workflows.domain.verdict import Cause, Proof, Verdict
 TRIES_MAX = 6  # sends without progress before the charge is left for later
 BACKOFF_SECONDS = 0.25
 BACKOFF_SECONDS_MAX = 8.0
-LATER_SECONDS = 30.0
+LATER_SECONDS = 30.0  # doubled with every round that brought nothing
+LATER_SECONDS_MAX = 3_600.0
 NO_ANSWERS_IN_A_ROW_MAX = 100
 
 
@@ -117,9 +118,14 @@ class Carrier:
         return tries + 1
 
     async def _leave_for_later(self, charge: Charge) -> End:
-        reason = charge.reason or "no determined answer yet"
+        rounds = 1
+        if charge.is_in_flight:
+            operation = OPERATION_OF[charge.state]
+            frozen, _ = await self._ledger.frozen_key(charge.key_of(operation, charge.version_of(operation)))
+            rounds = max(1, frozen.sends // TRIES_MAX)
+        seconds = min(LATER_SECONDS * 2.0 ** (rounds - 1), LATER_SECONDS_MAX)
         try:
-            await self._ledger.defer(charge, seconds=LATER_SECONDS, reason=reason)
+            await self._ledger.defer(charge, seconds=seconds, reason=charge.reason or "no determined answer yet")
         except StaleWrite:
             return End.SUPERSEDED
         return End.DEFERRED

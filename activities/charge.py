@@ -1,7 +1,7 @@
 """The charging activities: claim under a fence, carry concurrently, report counts.
 
-Declines and unknown outcomes are values in the ledger, not exceptions; what raises here is infrastructure, and
-Temporal retries it without a maximum.
+Declines and unknown outcomes are values in the ledger, not exceptions; what raises here is infrastructure,
+and Temporal retries it without a maximum.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from workflows.domain.charge import Charge
 from workflows.domain.errors import RefusedToStart
 
 DUE_BATCH_MAX = 500
+CARRIED_PER_REQUEST = 2  # while one charge's request is out, another's commit is on its way to the disk
 
 
 class ChargeActivities(contracts.ChargeActivities):
@@ -43,12 +44,18 @@ class ChargeActivities(contracts.ChargeActivities):
     ) -> None:
         self._ledger = ledger
         self._account = account
-        self._sender = Sender(ledger=ledger, gateway=gateway, limiter=limiter, account=account)
+        self._sender = Sender(
+            ledger=ledger,
+            gateway=gateway,
+            limiter=limiter,
+            account=account,
+            requests_at_once=requests_at_once,
+        )
         self._settler = Settler(
             ledger=ledger, gateway=gateway, limiter=limiter, sender=self._sender, account=account
         )
-        self._places = asyncio.Semaphore(requests_at_once)
-        self._requests_at_once = requests_at_once
+        self._carried_at_once = requests_at_once * CARRIED_PER_REQUEST
+        self._places = asyncio.Semaphore(self._carried_at_once)
 
     @activity.defn(name="charge_slice")
     async def charge_slice(self, work: Slice) -> Progress:
@@ -85,7 +92,7 @@ class ChargeActivities(contracts.ChargeActivities):
                     ends[await carrier.carry(charge)] += 1
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(self._requests_at_once, len(charges))):
+            for _ in range(min(self._carried_at_once, len(charges))):
                 group.create_task(carry_next())
         if breaker.reason is None and ends[End.LEFT]:
             # A deploy is no failure: the next attempt starts at once, on another worker.

@@ -4,6 +4,7 @@ No transaction is open across the request. Whoever dies in between leaves an int
 is what `activities.settle` looks for.
 """
 
+import asyncio
 import json
 import time
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from workflows.domain.keys import ChargeId, Operation, canonical_parameters
 from workflows.domain.states import State
 from workflows.domain.verdict import Cause, Proof, Verdict, judge
 
+REQUESTS_AT_ONCE = 64
 LEAVE_WITHIN_SECONDS = 5.0  # I6: a request leaves this soon after its intent, or not at all
 
 _POINTS = {
@@ -57,12 +59,21 @@ class Sender:
     """Sends operations of one account's charges."""
 
     def __init__(
-        self, *, ledger: ChargeLedger, gateway: StripeGateway, limiter: Limiter, account: StripeAccount
+        self,
+        *,
+        ledger: ChargeLedger,
+        gateway: StripeGateway,
+        limiter: Limiter,
+        account: StripeAccount,
+        requests_at_once: int = REQUESTS_AT_ONCE,
     ) -> None:
+        """Put the parts together; at most `requests_at_once` sends are between intent and answer."""
         self._ledger = ledger
         self._gateway = gateway
         self._limiter = limiter
         self._account = account
+        # Taken before the intent: one that then waited for a connection would be too late to leave.
+        self._places = asyncio.Semaphore(requests_at_once)
 
     async def send_first(self, charge: Charge, operation: Operation, *, reason: str) -> Sent:
         """Freeze a new key of `operation` and send it once.
@@ -79,9 +90,12 @@ class Sender:
             reason=reason,
         )
         await self._limiter.acquire(Endpoint(operation))
-        leave_by = _leave_by()
-        _reach(operation, "before_intent")
-        return await self._transmit(await self._ledger.intend_first(send), leave_by)
+        async with self._places:
+            leave_by = _leave_by()
+            _reach(operation, "before_intent")
+            intent = await self._ledger.intend_first(send)
+            answer = await self._transmit(intent, leave_by)
+        return await self._record(intent, answer)
 
     async def send_again(self, charge: Charge, frozen: FrozenKey, *, reason: str) -> Sent:
         """Send a frozen key once more, path and body as they were stored.
@@ -90,12 +104,14 @@ class Sender:
             StaleWrite: The charge has moved on, or the key is too old to be resent.
         """
         await self._limiter.acquire(Endpoint(frozen.operation))
-        leave_by = _leave_by()
-        _reach(frozen.operation, "before_intent")
-        intent = await self._ledger.intend_again(Resend(charge=charge, frozen=frozen, reason=reason))
-        return await self._transmit(intent, leave_by)
+        async with self._places:
+            leave_by = _leave_by()
+            _reach(frozen.operation, "before_intent")
+            intent = await self._ledger.intend_again(Resend(charge=charge, frozen=frozen, reason=reason))
+            answer = await self._transmit(intent, leave_by)
+        return await self._record(intent, answer)
 
-    async def _transmit(self, intent: Intent, leave_by: float) -> Sent:
+    async def _transmit(self, intent: Intent, leave_by: float) -> Answer:
         operation = intent.operation
         _reach(operation, "after_intent")
         parameters = json.loads(intent.parameters)
@@ -109,6 +125,10 @@ class Sender:
             leave_by_boottime_seconds=leave_by,
         )
         _reach(operation, "after_request")
+        return answer
+
+    async def _record(self, intent: Intent, answer: Answer) -> Sent:
+        operation = intent.operation
         verdict = _check_against_intent(
             intent, answer, judge(operation, answer, first_send=intent.first_send)
         )

@@ -74,7 +74,9 @@ def inherited_environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN_PREFIXES)}
     outside_proxy = [kept.get("NO_PROXY") or kept.get("no_proxy") or "", "127.0.0.1", "localhost"]
     no_proxy = ",".join(part for part in outside_proxy if part)
-    return kept | {"NO_PROXY": no_proxy, "no_proxy": no_proxy, "PYTHONUNBUFFERED": "1"}
+    # A user's own temporal.toml could name another server, or credentials for one.
+    ours = {"NO_PROXY": no_proxy, "no_proxy": no_proxy, "PYTHONUNBUFFERED": "1"}
+    return kept | ours | {"TEMPORAL_CONFIG_FILE": os.devnull}
 
 
 def home_directory() -> Path:

@@ -65,7 +65,8 @@ def start(
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Show progress until the run has closed, or all that is left waits for "
-                     "more than 60 s (exit code 1: not finished). With no stack running, bring one up."),
+                     "more than 60 s or does not settle for 120 s (exit code 1: not finished). "
+                     "With no stack running, bring one up."),
     ] = False,
     skip_invalid: Annotated[
         bool, typer.Option("--skip-invalid", help="Record rows that can't be billed as skipped, and go on.")

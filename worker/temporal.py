@@ -7,32 +7,16 @@ import signal
 from datetime import timedelta
 
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.envconfig import ClientConfig
-from temporalio.service import RPCError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from worker.settings import Settings
+from worker.temporal_client import connect_temporal
 from worker.wiring import Parts, open_parts
 from workflows.billing_run import BillingRun
-from workflows.domain.errors import RefusedToStart
 from workflows.policies import TIMINGS
 
 PASSED_THROUGH = ("workflows.contracts", "workflows.policies", "workflows.domain")
-
-
-async def connect() -> Client:
-    """Connect by Temporal's standard environment configuration (TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, …).
-
-    Raises:
-        RefusedToStart: There is no server at that address.
-    """
-    config = ClientConfig.load_client_connect_config()
-    try:
-        return await Client.connect(**config, data_converter=pydantic_data_converter)
-    except (RPCError, RuntimeError) as error:
-        raise RefusedToStart(f"Temporal can't be reached: {error}") from error
 
 
 def build_worker(client: Client, parts: Parts) -> Worker:
@@ -74,7 +58,7 @@ async def run_worker(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    client = await connect()
+    client = await connect_temporal(quiet=False)
     async with open_parts(settings) as parts, build_worker(client, parts):
         if settings.ready_file is not None:
             settings.ready_file.write_text(json.dumps({"pid": os.getpid(), "account": parts.account.id}))

@@ -21,13 +21,16 @@ QUERY_SECONDS = 3.0
 RunHandle = WorkflowHandle[BillingRun, Any]
 
 
-async def connect_temporal() -> Client:
+async def connect_temporal(*, quiet: bool = True) -> Client:
     """Return a client of the server that TEMPORAL_ADDRESS and its siblings name.
+
+    `quiet` is for commands: what the SDK has to say belongs into a worker's log, not between results.
 
     Raises:
         RefusedToStart: It does not answer within 10 s.
     """
-    logging.getLogger("temporalio").setLevel(logging.ERROR)
+    if quiet:
+        logging.getLogger("temporalio").setLevel(logging.ERROR)
     config = ClientConfig.load_client_connect_config()
     address = config.get("target_host", "localhost:7233")
     config["target_host"] = address

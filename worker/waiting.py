@@ -20,6 +20,8 @@ POLL_SECONDS = 0.5
 # Counting a large run costs the database something: spend at most this share of the time on it.
 COUNTING_SHARE_MAX = 0.05
 SOON_SECONDS = 60.0
+# Some charges are asked about again and again until their window ends, each time due soon: no reason to stay.
+STUCK_SECONDS = 120.0
 NOBODY_WORKS_SECONDS = 10.0
 ASK_WORKFLOW_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0  # a database or Temporal that restarts is no reason to stop watching
@@ -49,7 +51,10 @@ class Waited:
 async def wait_for_run(
     ledger: RunLedger, handle: RunHandle, *, display: Display, notice: Callable[[str], None]
 ) -> Waited:
-    """Return when the run has closed, or when everything open waits for more than 60 s.
+    """Return when the run has closed, or when it is no use to stay.
+
+    That is when everything open waits for more than 60 s, or when all slices are through and nothing has
+    settled for 120 s.
 
     Raises:
         CommandFailed: The run refused its period, failed to plan, or its workflow ended in another way.
@@ -93,6 +98,8 @@ class _Wait:
         self._asked_workflow = self._began
         self._first_settled: tuple[float, int] | None = None
         self._said: set[str] = set()
+        self._settled = 0
+        self._settled_at = self._began
 
     async def until_quiet(self) -> Waited:
         waits = 0
@@ -108,11 +115,16 @@ class _Wait:
                 self._refuse_failure(view)
             # A charge whose answer is just being recorded may look as if it waited: twice is a fact.
             waits = waits + 1 if _only_waits(view) else 0
-            if closed_before or waits > 1:
+            if closed_before or waits > 1 or self._is_stuck(view):
                 return self._waited(view)
             await self._ask_workflow(view)
             pause_seconds = max(POLL_SECONDS, counting_seconds / COUNTING_SHARE_MAX)
             await asyncio.wait({self._result}, timeout=pause_seconds)
+
+    def _is_stuck(self, view: RunView) -> bool:
+        if view.settled != self._settled or view.phase != "settling":
+            self._settled, self._settled_at = view.settled, time.monotonic()
+        return time.monotonic() - self._settled_at > STUCK_SECONDS
 
     async def _view(self) -> RunView:
         patient_until = time.monotonic() + PATIENCE_SECONDS

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import stripe
+from stripe import _api_requestor, _util
 
 from activities.gateway.classify import NO_HEADERS, AnswerReader
 from activities.gateway.requests import PAYMENT_INTENTS_PATH, StripeAccount
@@ -44,11 +45,32 @@ def silence_sdk() -> None:
     """Make the SDK keep requests and answers to itself: no telemetry, no console, no log below WARNING."""
     stripe.enable_telemetry = False
     stripe.log = None
-    stripe._util.STRIPE_LOG = None  # noqa: SLF001 - read from the environment, it prints bodies to stderr
+    _util.STRIPE_LOG = None
+    for owner, name, silent in _DEAR_WORDS:
+        setattr(owner, name, silent)
     stripe_logger = logging.getLogger("stripe")
     stripe_logger.setLevel(logging.WARNING)
     if _is_warning not in stripe_logger.filters:
         stripe_logger.addFilter(_is_warning)  # holds even if somebody sets the level back to DEBUG
+
+
+def _say_nothing(_message: object, **_parameters: object) -> None:
+    return
+
+
+def _detect_nobody(_environ: Mapping[str, str]) -> str:
+    return ""
+
+
+# Whatever the log's level, the SDK first writes every request and every body into a text, five times a call.
+# And in every call it looks up a dozen variables of the environment, to tell Stripe who started the process.
+_DEAR_WORDS: tuple[tuple[object, str, object], ...] = (
+    (_util, "log_debug", _say_nothing),
+    (_util, "log_info", _say_nothing),
+    (_api_requestor, "log_debug", _say_nothing),
+    (_api_requestor, "log_info", _say_nothing),
+    (_api_requestor._APIRequestor, "_detect_ai_agent", staticmethod(_detect_nobody)),  # noqa: SLF001
+)
 
 
 def _is_warning(record: logging.LogRecord) -> bool:

@@ -6,6 +6,7 @@ Stripe's word has moved it. The caller reads the row again; it never shrugs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from activities.ledger import sql
@@ -14,7 +15,7 @@ from activities.ledger.group_commit import GroupCommit
 from activities.ledger.rows import Row, charge_from, columns, frozen_key_from, instant
 from workflows.domain.charge import Charge, FrozenKey, Intent, Outcome
 from workflows.domain.errors import StaleWrite, invariant
-from workflows.domain.keys import IdempotencyKey, Operation, fingerprint
+from workflows.domain.keys import Fingerprint, IdempotencyKey, Operation, fingerprint
 from workflows.domain.states import State, advance
 from workflows.domain.window import SAFETY_MARGIN_SECONDS, WINDOW_SECONDS
 
@@ -27,7 +28,7 @@ IN_FLIGHT_STATE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FirstSend:
     """A new key about to be frozen: version `charge.version_of(operation) + 1`."""
 
@@ -37,15 +38,20 @@ class FirstSend:
     parameters: str  # canonical JSON
     reason: str
 
-    @property
+    @cached_property
     def version(self) -> int:
         """The version that this send opens."""
         return self.charge.version_of(self.operation) + 1
 
-    @property
+    @cached_property
     def key(self) -> IdempotencyKey:
         """The key that this send freezes."""
         return self.charge.key_of(self.operation, self.version)
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """What binds the key to its path and body (I3)."""
+        return fingerprint(self.path, self.parameters)
 
     @property
     def previous_key(self) -> IdempotencyKey | None:
@@ -218,7 +224,7 @@ def _first_send_row(send: FirstSend) -> tuple[Any, ...]:
         send.previous_key,
         send.path,
         send.parameters,
-        fingerprint(send.path, send.parameters),
+        send.fingerprint,
         send.reason,
     )
 
@@ -234,7 +240,7 @@ def _first_intent(send: FirstSend, row: Row | None) -> Intent | None:
         version=send.version,
         path=send.path,
         parameters=send.parameters,
-        fingerprint=fingerprint(send.path, send.parameters),
+        fingerprint=send.fingerprint,
         intended_epoch_seconds=row["intended_at"].timestamp(),
         first_send=send.version == 1,
     )

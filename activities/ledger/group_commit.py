@@ -1,17 +1,23 @@
 """Group commit: everybody who waits for the same kind of write shares the next transaction.
 
-One flush runs at a time; while it runs, newcomers gather and become the next batch. Under load the cost of a
-commit is spread over everyone in it, and without load nobody waits for company.
+One flush runs at a time; while it runs, newcomers gather and become the next batch. Flushes begin at least
+`GATHER_SECONDS` apart unless a full batch waits: a statement costs as much as the rows of a dozen charges
+(measured: 1.3 ms of PostgreSQL's time per charge in batches of 8, 0.6 ms in batches of 50), so under load
+company is worth waiting for, and without load nobody waits.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 import asyncpg
 
 from workflows.domain.errors import InvariantViolation
+
+GATHER_SECONDS = 0.05
+FULL_BATCH = 64
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,6 +39,8 @@ class GroupCommit(Generic[Item, Result]):
         self._flush = flush
         self._subject = subject
         self._batch_size_max = batch_size_max
+        self._next_begins_seconds = 0.0  # of the loop's clock
+        self._full = asyncio.Event()
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._flusher: asyncio.Task[None] | None = None
 
@@ -43,12 +51,15 @@ class GroupCommit(Generic[Item, Result]):
         """
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
+        if len(self._waiting) >= FULL_BATCH:
+            self._full.set()
         if self._flusher is None or self._flusher.done():
             self._flusher = asyncio.create_task(self._flush_all())
         return await future
 
     async def _flush_all(self) -> None:
         while self._waiting:
+            await self._gather()
             batch = self._take_batch()
             try:
                 await self._flush_batch(batch)
@@ -56,6 +67,16 @@ class GroupCommit(Generic[Item, Result]):
                 for _, future in batch:
                     future.cancel()
                 raise
+
+    async def _gather(self) -> None:
+        clock = asyncio.get_running_loop().time
+        pause_seconds = self._next_begins_seconds - clock()
+        if pause_seconds > 0 and len(self._waiting) < FULL_BATCH:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_seconds):
+                    await self._full.wait()
+        self._full.clear()
+        self._next_begins_seconds = clock() + GATHER_SECONDS
 
     def _take_batch(self) -> list[tuple[Item, "asyncio.Future[Result]"]]:
         batch: list[tuple[Item, asyncio.Future[Result]]] = []

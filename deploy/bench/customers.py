@@ -33,7 +33,7 @@ def dues(label: str, count: int) -> list[Due]:
 
 
 def seed(url: str, everybody: list[Due]) -> None:
-    """Make the customers and their cards known to the simulator. Raises ClientError where it does not answer."""
+    """Make the customers and their cards known. Raises ClientError where no simulator answers."""
     for first in range(0, len(everybody), SEED_BATCH):
         customers = [
             {"id": due.customer, "payment_methods": [{"id": due.payment_method}]}

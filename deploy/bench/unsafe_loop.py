@@ -1,4 +1,4 @@
-"""The loop that a billing run is measured against: two SDK calls per charge, and nothing that makes them safe.
+"""The loop that a billing run is measured against: two SDK calls per charge, and nothing to make them safe.
 
 No database, no workflow, no key that outlives the process: killed in the middle, it can only be started
 again, and then charges everybody whom it had charged before. It sends the same parameters through the same
@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 import stripe
@@ -26,10 +27,11 @@ class UnsafeLoop:
 
     def __init__(self, job: LoopJob) -> None:
         self._job = job
+        self._transport = stripe.AIOHTTPClient()
         self._client = stripe.StripeClient(
             job.secret_key,
             base_addresses={"api": job.url},
-            http_client=stripe.AIOHTTPClient(),
+            http_client=self._transport,
             max_network_retries=0,
             stripe_version=STRIPE_VERSION,
         )
@@ -49,17 +51,19 @@ class UnsafeLoop:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client._requestor._get_http_client().close_async()  # noqa: SLF001 - it has no other way
+        transport: Any = self._transport
+        await transport.close_async()
 
     async def _charge_all(self, everybody: list[Due]) -> int:
-        waiting, statuses = iter(everybody), []
+        waiting = iter(everybody)
+        statuses: Counter[str] = Counter()
 
         async def charge_next() -> None:
             for due in waiting:
-                statuses.append(await self._charge(due))
+                statuses[await self._charge(due)] += 1
 
         await asyncio.gather(*(charge_next() for _ in range(self._job.at_once)))
-        return statuses.count("succeeded")
+        return statuses["succeeded"]
 
     async def _charge_raw(self, due: Due) -> str:
         created: Any = await self._client.raw_request_async(

@@ -111,15 +111,17 @@ def _show_book(simulator: Simulator, query: Json, _document: Any) -> Json:
 
 def summarize(simulator: Simulator, identity: str | None) -> Json:
     """Return requests, payments and money in numbers, and every double charge by name."""
-    intents = [intent for account in simulator.accounts.values() for intent in account.intents.in_order]
+    shelves = [account.intents for account in simulator.accounts.values()]
     statuses: dict[str, int] = {}
-    for intent in intents:
-        statuses[intent.status] = statuses.get(intent.status, 0) + 1
+    for shelf in shelves:
+        for status, count in shelf.status_counts.items():
+            if count:
+                statuses[status] = statuses.get(status, 0) + count
     return {
         "requests": len(simulator.journal.requests),
         "posts": simulator.journal.posts,
         "repeated_posts": simulator.journal.repeated_posts,
-        "payment_intents": len(intents),
+        "payment_intents": sum(shelf.next_seq() for shelf in shelves),
         "statuses": statuses,
         "succeeded": statuses.get("succeeded", 0),
         **simulator.book.summarize(identity),

@@ -19,7 +19,8 @@ class Behaviour:
 
     `authentication` says when the bank asks for its customer: never, only on session, or always.
     `declines_first` is the number of confirms that fail before one succeeds; zero means that `outcome` holds
-    every time.
+    every time. `dispute` is the reason of the dispute that follows a success ("inquiry" opens one that takes no
+    money yet); `refund` says what becomes of a refund.
     """
 
     outcome: Outcome = "succeed"
@@ -36,6 +37,8 @@ class Behaviour:
     last4: str = "4242"
     country: str = "US"
     settle_seconds: int = 0
+    dispute: str | None = None
+    refund: Literal["succeeds", "fails later", "pends"] = "succeeds"
 
 
 GOOD: Final = Behaviour()
@@ -114,11 +117,6 @@ _GOOD_CARDS: Final = {
     "riskLevelElevated": ("visa", "9235"),
     "avsFail": ("visa", "0010"),
     "cvcCheckFail": ("visa", "0101"),
-    "createDispute": ("visa", "0259"),
-    "createDisputeProductNotReceived": ("visa", "2685"),
-    "createDisputeInquiry": ("visa", "1976"),
-    "refundFail": ("visa", "5126"),
-    "pendingRefund": ("visa", "7726"),
     "threeDSecureOptional": ("visa", "3055"),
     "threeDSecureNotSupported": ("amex", "0005"),
 }
@@ -136,6 +134,7 @@ def _us_debit(decline_code: str | None = None, *, days: int = 4) -> Behaviour:
         message="The bank did not pay the debit.",
         last4="6789",
         settle_seconds=days * DAY_SECONDS,
+        refund="pends",
     )
 
 
@@ -149,6 +148,7 @@ def _sepa_debit(decline_code: str | None = None, *, days: int = 5) -> Behaviour:
         last4="3201",
         country="DE",
         settle_seconds=days * DAY_SECONDS,
+        refund="pends",
     )
 
 
@@ -156,6 +156,11 @@ BEHAVIOURS: Final[dict[str, Behaviour]] = {
     **{
         f"pm_card_{name}": Behaviour(brand=brand, last4=last4) for name, (brand, last4) in _GOOD_CARDS.items()
     },
+    "pm_card_createDispute": Behaviour(last4="0259", dispute="fraudulent"),
+    "pm_card_createDisputeProductNotReceived": Behaviour(last4="2685", dispute="product_not_received"),
+    "pm_card_createDisputeInquiry": Behaviour(last4="1976", dispute="inquiry"),
+    "pm_card_refundFail": Behaviour(last4="5126", refund="fails later"),
+    "pm_card_pendingRefund": Behaviour(last4="7726", refund="pends"),
     **{f"pm_card_visa_{name}": behaviour for name, behaviour in _DECLINES.items()},
     **{f"pm_card_{name}": behaviour for name, behaviour in _DECLINES.items()},
     "pm_card_chargeCustomerFail": _decline("generic_decline", last4="0341", network="01", attachable=True),

@@ -1,6 +1,7 @@
 """The simulator's own time: real time plus an offset, or frozen."""
 
 import time
+from collections.abc import Callable
 
 
 class SimClock:
@@ -9,6 +10,8 @@ class SimClock:
     def __init__(self) -> None:
         self.offset_seconds = 0.0
         self.frozen_at: float | None = None
+        # Called after each move: what was due later may be due now.
+        self.on_move: list[Callable[[], None]] = []
         self._date_second = -1
         self._date = ""
 
@@ -23,21 +26,29 @@ class SimClock:
         self.offset_seconds += seconds
         if self.frozen_at is not None:
             self.frozen_at += seconds
+        self._tell()
 
     def set_offset(self, seconds: float) -> None:
         """Run this many seconds ahead of real time, and thaw."""
         self.offset_seconds = seconds
         self.frozen_at = None
+        self._tell()
 
     def freeze(self, at: float) -> None:
         """Stand still at this Unix time."""
         self.frozen_at = at
+        self._tell()
 
     def unfreeze(self) -> None:
         """Go on from where the clock stood, so that thawing never moves time."""
         if self.frozen_at is not None:
             self.offset_seconds = self.frozen_at - time.time()
             self.frozen_at = None
+            self._tell()
+
+    def _tell(self) -> None:
+        for listener in self.on_move:
+            listener()
 
     def http_date(self) -> str:
         """Return the simulated time as a `Date` header, built once a second."""

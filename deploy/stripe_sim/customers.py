@@ -1,5 +1,7 @@
 """/v1/customers and /v1/account."""
 
+from collections.abc import Sequence
+
 from deploy.stripe_sim.errors import bad_request, missing_object
 from deploy.stripe_sim.forms import Params, merge_metadata, refuse_unknown, take_hash, take_text
 from deploy.stripe_sim.objects import Customer
@@ -68,7 +70,7 @@ def update_customer(call: Call) -> Json:
 def list_customers(call: Call) -> Json:
     """GET /v1/customers."""
     shelf = call.account.customers
-    items = shelf.in_order
+    items: Sequence[Customer] = shelf.in_order
     email = take_text(call.params, "email")
     if email is not None:
         items = [customer for customer in items if customer.texts.get("email") == email]

@@ -28,10 +28,10 @@ class ApiError(Exception):
         self.code = code
         self.executed = executed
         self.headers = headers or {}
-        self.fields = {"type": kind, "message": message}
+        self.fields: dict[str, Any] = {"type": kind, "message": message}
         if code is not None:
             self.fields["code"] = code
-            self.fields["doc_url"] = f"https://stripe.com/docs/error-codes/{code.replace('_', '-')}"
+            self.fields["doc_url"] = error_url(code)
         if param is not None:
             self.fields["param"] = param
         self.fields.update((name, value) for name, value in fields.items() if value is not None)
@@ -39,6 +39,11 @@ class ApiError(Exception):
     def to_body(self) -> dict[str, Any]:
         """Return the body of the answer."""
         return {"error": self.fields}
+
+
+def error_url(code: str) -> str:
+    """Return where Stripe explains an error code."""
+    return f"https://stripe.com/docs/error-codes/{code.replace('_', '-')}"
 
 
 def bad_request(message: str, *, code: str | None = None, param: str | None = None) -> ApiError:

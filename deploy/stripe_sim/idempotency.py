@@ -11,18 +11,18 @@ import hashlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from deploy.stripe_sim.clock import SimClock
 from deploy.stripe_sim.draws import draw_fraction
 from deploy.stripe_sim.errors import ApiError, bad_request
 from deploy.stripe_sim.log import Log
+from deploy.stripe_sim.rows import Index
 from deploy.stripe_sim.settings import Settings
 
 KEY_CHARACTERS_MAX: Final = 255
 KEPT_LONGER_FRACTION: Final = 0.5
-
-Name = tuple[str, str]
+FORGOTTEN_AT_ONCE_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +37,31 @@ class Answer:
 
 @dataclass(slots=True)
 class Slot:
-    """One key. While `body` is None its first request is running."""
+    """One key: what its first request was. While `answer` is None that request is running."""
 
     path: str
     fingerprint: str
     opened_at: float
     request_id: str
-    status: int = 0
-    body: bytes | None = None
-    headers: dict[str, str] | None = None
+    answer: Answer | None = None
 
 
 class KeyRing:
-    """All keys of all accounts."""
+    """All keys of all accounts: those in flight in memory, those with an answer in the log."""
 
     def __init__(self, *, clock: SimClock, log: Log, settings: Callable[[], Settings], seed: int) -> None:
         self._clock = clock
         self._log = log
         self._settings = settings
         self._seed = seed
-        self._slots: dict[Name, Slot] = {}
-        self._by_age: deque[tuple[Name, Slot]] = deque()
+        self._running: dict[str, Slot] = {}
+        self._addresses = Index()
+        self._kept = 0
+        self._by_age: deque[int] = deque()
+        self._oldest: tuple[str, float] | None = None
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._running) + self._kept
 
     def open(
         self, account: str, key: str, *, path: str, fingerprint: str, request_id: str
@@ -74,17 +75,14 @@ class KeyRing:
             raise bad_request(
                 f"Idempotency keys can have up to {KEY_CHARACTERS_MAX} characters; yours has {len(key)}."
             )
-        name = (account, key)
-        slot = self._slots.get(name)
-        if slot is not None and slot.body is not None and self._is_forgotten(name, slot):
-            slot = None
+        name = f"{account} {key}"
+        slot = self._running.get(name) or self._load(name)
         if slot is None:
             self._forget_oldest()
-            slot = Slot(path, fingerprint, self._clock.now(), request_id)
-            self._slots[name] = slot
+            slot = self._running[name] = Slot(path, fingerprint, self._clock.now(), request_id)
             return True, slot
         _check_same_request(slot, key, path, fingerprint)
-        if slot.body is None:
+        if slot.answer is None:
             message = (
                 "There is currently another in-progress request using this Idempotent Key (that probably "
                 "means you submitted twice, and the other request is still going through): "
@@ -95,40 +93,63 @@ class KeyRing:
 
     def store(self, account: str, key: str, slot: Slot, answer: Answer) -> None:
         """Keep the answer of the first request."""
-        slot.status, slot.body, slot.headers = answer.status, answer.body, answer.headers
-        self._by_age.append(((account, key), slot))
-        self._log.append(
-            "key", account, key, slot.path, slot.fingerprint, slot.opened_at, slot.request_id, answer.status,
-            answer.body.decode(), answer.headers,
-        )  # fmt: skip
+        name = f"{account} {key}"
+        slot.answer = answer
+        address = self._log.append(
+            *("key", name, slot.path, slot.fingerprint, slot.opened_at),
+            *(slot.request_id, answer.status, answer.headers),
+            body=answer.body,
+        )
+        if self._running.get(name) is slot:
+            del self._running[name]
+        self._keep(name, address)
 
     def abandon(self, account: str, key: str, slot: Slot) -> None:
         """Forget a key whose request did not begin to execute."""
-        if self._slots.get((account, key)) is slot and slot.body is None:
-            del self._slots[account, key]
+        name = f"{account} {key}"
+        if slot.answer is None and self._running.get(name) is slot:
+            del self._running[name]
 
-    def restore(self, values: list[Any]) -> None:
+    def restore(self, address: int, name: str) -> None:
         """Take a key from the log."""
-        account, key, path, fingerprint, opened_at, request_id, status, body, headers = values
-        slot = Slot(path, fingerprint, opened_at, request_id, status, body.encode(), headers)
-        self._slots[account, key] = slot
-        self._by_age.append(((account, key), slot))
+        self._keep(name, address)
 
-    def _is_forgotten(self, name: Name, slot: Slot) -> bool:
+    def _keep(self, name: str, address: int) -> None:
+        self._kept += name not in self._addresses
+        self._addresses.put(name, address)
+        self._by_age.append(address)
+
+    def _load(self, name: str) -> Slot | None:
+        address = self._addresses.get(name)
+        if address is None:
+            return None
+        (_, _, path, fingerprint, opened_at, request_id, status, headers), body = self._log.load(address)
+        if self._is_forgotten(name, opened_at):
+            return None
+        return Slot(path, fingerprint, opened_at, request_id, Answer(status, body, headers, executed=True))
+
+    def _is_forgotten(self, name: str, opened_at: float) -> bool:
         settings = self._settings()
         kept_seconds = settings.key_retention_seconds
         if settings.keys_kept_longer:
-            kept_seconds *= 1 + KEPT_LONGER_FRACTION * draw_fraction("kept longer", *name, seed=self._seed)
-        return self._clock.now() - slot.opened_at >= kept_seconds
+            kept_seconds *= 1 + KEPT_LONGER_FRACTION * draw_fraction("kept longer", name, seed=self._seed)
+        return self._clock.now() - opened_at >= kept_seconds
 
     def _forget_oldest(self) -> None:
-        while self._by_age:
-            name, slot = self._by_age[0]
-            if not self._is_forgotten(name, slot):
+        # A few at a time: after a jump of the clock a million may be due.
+        for _ in range(FORGOTTEN_AT_ONCE_MAX):
+            if not self._by_age:
                 return
-            self._by_age.popleft()
-            if self._slots.get(name) is slot:
-                del self._slots[name]
+            if self._oldest is None:
+                (_, name, _, _, opened_at, *_), _ = self._log.load(self._by_age[0])
+                self._oldest = name, opened_at
+            name, opened_at = self._oldest
+            if not self._is_forgotten(name, opened_at):
+                return
+            self._oldest = None
+            if self._addresses.get(name) == self._by_age.popleft():
+                self._addresses.drop(name)
+                self._kept -= 1
 
 
 def _check_same_request(slot: Slot, key: str, path: str, fingerprint: str) -> None:

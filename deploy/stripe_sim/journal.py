@@ -1,10 +1,16 @@
 """What was on the wire, and what really happened to the money: two records, kept apart."""
 
-from dataclasses import asdict, dataclass, fields
+from array import array
+from collections import OrderedDict
+from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from deploy.stripe_sim.log import Log
+from deploy.stripe_sim.rows import Index, Rows
+
+RECENT_REQUESTS_MAX: Final = 4_096
+_LOST: Final = 0  # no record stands at address 0: every batch begins with its length
 
 
 @dataclass(slots=True)
@@ -27,7 +33,7 @@ class Request:
 
     def show(self) -> dict[str, Any]:
         """Return the request as the admin API shows it."""
-        return asdict(self)
+        return dict(zip(_REQUEST_NAMES, _REQUEST_VALUES(self), strict=True))
 
 
 @dataclass(slots=True)
@@ -50,23 +56,67 @@ class Movement:
 
     def show(self) -> dict[str, Any]:
         """Return the entry as the admin API shows it."""
-        return asdict(self)
+        return dict(zip(_MOVEMENT_NAMES, _MOVEMENT_VALUES(self), strict=True))
 
 
-# dataclasses.astuple copies deeply, which costs more than the rest of the journal.
-_REQUEST_VALUES = attrgetter(*(item.name for item in fields(Request)))
-_MOVEMENT_VALUES = attrgetter(*(item.name for item in fields(Movement)))
+_REQUEST_NAMES: Final = tuple(item.name for item in fields(Request))
+_REQUEST_VALUES: Final = attrgetter(*_REQUEST_NAMES)
+_MOVEMENT_NAMES: Final = tuple(item.name for item in fields(Movement))
+_MOVEMENT_VALUES: Final = attrgetter(*_MOVEMENT_NAMES)
+
+
+class Requests(Rows[Request]):
+    """The journal as a sequence. The newest requests are kept whole."""
+
+    def __init__(self, log: Log) -> None:
+        self._addresses = array("Q")
+        self._recent: OrderedDict[int, Request] = OrderedDict()
+        self._log = log
+        super().__init__(self._addresses.__len__, self._read)
+
+    def append(self, request: Request) -> None:
+        """Take in one more request."""
+        position = len(self._addresses)
+        self._addresses.append(_LOST)
+        self._recent[position] = request
+
+    def write(self, request: Request) -> None:
+        """Write a request to the log, now that its fate is known."""
+        position = request.ordinal - 1
+        self._addresses[position] = self._log.append("request", _REQUEST_VALUES(request))
+        while len(self._recent) > RECENT_REQUESTS_MAX:
+            oldest = next(iter(self._recent))
+            if self._addresses[oldest] == _LOST:
+                break  # still running: nothing else remembers it
+            del self._recent[oldest]
+
+    def restore(self, address: int, ordinal: int) -> None:
+        """Take a request from the log."""
+        while len(self._addresses) < ordinal:
+            self._addresses.append(_LOST)
+        self._addresses[ordinal - 1] = address
+
+    def _read(self, position: int) -> Request:
+        request = self._recent.get(position)
+        if request is not None:
+            return request
+        address = self._addresses[position]
+        if address == _LOST:
+            return Request(position + 1, 0.0, "", "", "", None, "", fate="lost")
+        (_, values), _ = self._log.load(address)
+        request = Request(*values)
+        request.faults = tuple(request.faults)
+        return request
 
 
 class Journal:
     """Every request to /v1, in order of arrival; `posts` and `repeated_posts` are counted as they come."""
 
     def __init__(self, log: Log) -> None:
-        self.requests: list[Request] = []
+        self.requests = Requests(log)
         self.posts = 0
         self.repeated_posts = 0
-        self._times_seen: dict[tuple[str, str], int] = {}
-        self._log = log
+        self._times_seen = Index()
 
     def open(
         self, *, at: float, account: str, method: str, path: str, key: str | None, body_sha256: str
@@ -74,46 +124,44 @@ class Journal:
         """Write down a request that has just arrived."""
         request = Request(len(self.requests) + 1, at, account, method, path, key, body_sha256)
         self.requests.append(request)
-        self._count(request)
+        self._count(account, method, key)
         return request
 
     def close(self, request: Request, *, at: float, status: int | None) -> None:
         """Write down what the client was told."""
         request.answered_at = at
         request.status = status
-        self._log.append("request", _REQUEST_VALUES(request))
+        self.requests.write(request)
 
     def times_seen(self, account: str, key: str) -> int:
         """Return how often this key was on the wire, this time included."""
-        return self._times_seen.get((account, key), 0)
+        return self._times_seen.get(f"{account} {key}") or 0
 
-    def restore(self, values: list[Any]) -> None:
+    def restore(self, address: int, values: list[Any]) -> None:
         """Take a request from the log. One that a kill left unanswered has no record; it reads `lost`."""
-        request = Request(*values)
-        request.faults = tuple(request.faults)
-        while len(self.requests) < request.ordinal:
-            lost = Request(len(self.requests) + 1, request.received_at, "", "", "", None, "", fate="lost")
-            self.requests.append(lost)
-        self.requests[request.ordinal - 1] = request
-        self._count(request)
+        ordinal, _, account, method, _, key, *_ = values
+        self.requests.restore(address, ordinal)
+        self._count(account, method, key)
 
-    def _count(self, request: Request) -> None:
-        if request.method != "POST":
+    def _count(self, account: str, method: str, key: str | None) -> None:
+        if method != "POST":
             return
         self.posts += 1
-        if request.key is not None:
-            name = (request.account, request.key)
-            seen = self._times_seen.get(name, 0)
-            self._times_seen[name] = seen + 1
+        if key is not None:
+            name = f"{account} {key}"
+            seen = self._times_seen.get(name) or 0
+            self._times_seen.put(name, seen + 1)
             self.repeated_posts += seen > 0
 
 
 class Book:
-    """Every movement of money, in order, and what it adds up to."""
+    """Every movement of money, in order. Nothing is ever taken out again."""
 
     def __init__(self, log: Log) -> None:
-        self.movements: list[Movement] = []
+        self._addresses = array("Q")
         self._log = log
+        self._sums: dict[str | None, _Sums] = {}
+        self.movements: Rows[Movement] = Rows(self._addresses.__len__, self._read)
 
     def enter(
         self,
@@ -128,48 +176,75 @@ class Book:
         metadata: dict[str, str],
         request: int,
     ) -> None:
-        """Write down that money moved. Nothing is ever taken out again."""
-        ordinal = len(self.movements) + 1
-        entry = Movement(
-            ordinal, at, account, payment_intent, charge, customer, amount, currency, dict(metadata), request
+        """Write down that money moved."""
+        values = (
+            *(len(self._addresses) + 1, at, account, payment_intent, charge),
+            *(customer, amount, currency, metadata, request),
         )
-        self.movements.append(entry)
-        self._log.append("movement", _MOVEMENT_VALUES(entry))
+        self._addresses.append(self._log.append("movement", values))
 
-    def restore(self, values: list[Any]) -> None:
+    def restore(self, address: int) -> None:
         """Take a movement from the log."""
-        self.movements.append(Movement(*values))
+        self._addresses.append(address)
 
     def summarize(self, identity: str | None) -> dict[str, Any]:
         """Add up the book; `identity` names the metadata key that says which due amount a charge paid.
 
         Without one, a PaymentIntent is its own identity. A double charge is one identity of one account with
-        more than one movement.
+        more than one movement. Asked again, it adds only what is new.
         """
-        money: dict[str, int] = {}
-        customers: set[tuple[str, str]] = set()
-        paid: dict[tuple[str, str], list[Movement]] = {}
-        for entry in self.movements:
-            money[entry.currency] = money.get(entry.currency, 0) + entry.amount
-            if entry.customer is not None:
-                customers.add((entry.account, entry.customer))
-            name = entry.payment_intent if identity is None else entry.metadata.get(identity)
-            if name is not None:
-                paid.setdefault((entry.account, name), []).append(entry)
+        sums = self._sums.get(identity)
+        if sums is None:
+            # One name at a time: sums know every identity they have seen.
+            self._sums = {identity: (sums := _Sums(identity))}
+        for position in range(sums.movements, len(self._addresses)):
+            sums.add(self._read(position))
         return {
-            "movements": len(self.movements),
-            "money_moved": money,
-            "customers_charged": len(customers),
-            "identities": len(paid),
+            "movements": sums.movements,
+            "money_moved": dict(sums.money),
+            "customers_charged": len(sums.customers),
+            "identities": len(sums.first),
             "double_charges": [
-                {
-                    "identity": name,
-                    "account": account,
-                    "payment_intents": [entry.payment_intent for entry in entries],
-                    "amount": sum(entry.amount for entry in entries),
-                    "currency": entries[0].currency,
-                }
-                for (account, name), entries in paid.items()
-                if len(entries) > 1
+                _show_double(name, [self._read(position) for position in positions])
+                for name, positions in sums.doubles.items()
             ],
         }
+
+    def _read(self, position: int) -> Movement:
+        (_, values), _ = self._log.load(self._addresses[position])
+        return Movement(*values)
+
+
+class _Sums:
+    """What the movements read so far add up to, for one name of the identity."""
+
+    def __init__(self, identity: str | None) -> None:
+        self.movements = 0
+        self.money: dict[str, int] = {}
+        self.customers: set[str] = set()
+        self.first: dict[str, int] = {}
+        self.doubles: dict[str, list[int]] = {}
+        self._identity = identity
+
+    def add(self, entry: Movement) -> None:
+        position, self.movements = self.movements, self.movements + 1
+        self.money[entry.currency] = self.money.get(entry.currency, 0) + entry.amount
+        if entry.customer is not None:
+            self.customers.add(f"{entry.account} {entry.customer}")
+        name = entry.payment_intent if self._identity is None else entry.metadata.get(self._identity)
+        if name is None:
+            return
+        name = f"{entry.account} {name}"
+        first = self.first.setdefault(name, position)
+        if first != position:
+            self.doubles.setdefault(name, [first]).append(position)
+
+
+def _show_double(name: str, entries: list[Movement]) -> dict[str, Any]:
+    return {
+        "identity": name.partition(" ")[2],
+        "account": entries[0].account,
+        "payment_intents": [entry.payment_intent for entry in entries],
+        "amount": sum(entry.amount for entry in entries),
+        "currency": entries[0].currency,
+    }

@@ -31,6 +31,8 @@ class Customer(Record):
     metadata: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     default_payment_method: str | None = None
+    hashes: dict[str, Any] | None = None
+    deleted: bool = False
 
 
 @dataclass(slots=True)
@@ -44,11 +46,18 @@ class PaymentMethod(Record):
     customer: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     confirms: int = 0
+    billing: dict[str, Any] | None = None
+    card: dict[str, Any] | None = None
+    detached: bool = False
 
 
 @dataclass(slots=True)
 class PaymentIntent(Record):
-    """A payment; it can succeed once. `settle_at` is when a bank debit is decided, by the sim's clock."""
+    """A payment; it can succeed once.
+
+    `settle_at` is when a bank debit is decided or an authorization lapses, by the sim's clock. `hashes` are
+    the nested parameters that come back as they were given.
+    """
 
     id: str
     seq: int
@@ -71,11 +80,16 @@ class PaymentIntent(Record):
     cancellation_reason: str | None = None
     settle_at: float | None = None
     confirms: int = 0
+    received: int | None = None
+    hashes: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)
 class Charge(Record):
-    """One attempt to move money; its metadata is a snapshot of the PaymentIntent's."""
+    """One attempt to move money; its metadata is a snapshot of the PaymentIntent's.
+
+    `settle_at` is when a dispute arrives. `released` is what an authorization gave back uncaptured.
+    """
 
     id: str
     seq: int
@@ -90,6 +104,77 @@ class Charge(Record):
     captured: bool = True
     failure: dict[str, Any] | None = None
     description: str | None = None
+    texts: dict[str, str] | None = None
+    amount_captured: int | None = None
+    amount_refunded: int = 0
+    refunds: list[str] | None = None
+    transaction: str | None = None
+    dispute: str | None = None
+    settle_at: float | None = None
+    hashes: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Refund(Record):
+    """Money on its way back; `settle_at` is when its present status changes by itself, to `settles_as`."""
+
+    id: str
+    seq: int
+    created: int
+    amount: int
+    currency: str
+    status: str
+    charge: str
+    payment_intent: str
+    customer: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    reason: str | None = None
+    transaction: str | None = None
+    failure_transaction: str | None = None
+    failure_reason: str | None = None
+    settle_at: float | None = None
+    settles_as: str | None = None
+    kind: str = "card"
+
+
+@dataclass(slots=True)
+class Dispute(Record):
+    """A customer's bank asks for the money back; `settle_at` is when the time to answer is over."""
+
+    id: str
+    seq: int
+    created: int
+    amount: int
+    currency: str
+    status: str
+    charge: str
+    payment_intent: str
+    reason: str
+    due_by: int
+    brand: str = "visa"
+    metadata: dict[str, str] = field(default_factory=dict)
+    evidence: dict[str, str] = field(default_factory=dict)
+    transactions: list[str] = field(default_factory=list)
+    submissions: int = 0
+    settle_at: float | None = None
+
+
+@dataclass(slots=True)
+class WebhookEndpoint(Record):
+    """Where events are sent; `secrets` are (secret, good until or None), newest first."""
+
+    id: str
+    seq: int
+    created: int
+    url: str
+    enabled_events: list[str]
+    secrets: list[tuple[str, float | None]]
+    metadata: dict[str, str] = field(default_factory=dict)
+    description: str | None = None
+    api_version: str | None = None
+    connect: bool = False
+    disabled: bool = False
+    deleted: bool = False
 
 
 KINDS: Final[dict[str, type[Record]]] = {
@@ -97,7 +182,11 @@ KINDS: Final[dict[str, type[Record]]] = {
     "payment_method": PaymentMethod,
     "payment_intent": PaymentIntent,
     "charge": Charge,
+    "refund": Refund,
+    "dispute": Dispute,
+    "webhook_endpoint": WebhookEndpoint,
 }
+KIND_NAMES: Final[dict[type[Record], str]] = {kind: name for name, kind in KINDS.items()}
 _NAMES: Final[dict[type, tuple[str, ...]]] = {
     kind: tuple(kind.__dataclass_fields__)  # type: ignore[attr-defined]  # every kind is a dataclass
     for kind in KINDS.values()

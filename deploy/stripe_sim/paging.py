@@ -1,11 +1,13 @@
 """Stripe's lists: newest first, cursors by id, a created window, has_more."""
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from deploy.stripe_sim.errors import bad_request, missing_object
 from deploy.stripe_sim.forms import PAGE_SIZE_MAX, Params, refuse_unknown, take_integer, take_text
-from deploy.stripe_sim.store import ListedT, Shelf
+from deploy.stripe_sim.store import Line, ListedT, Shelf
 
 PAGE_PARAMS = frozenset({"limit", "starting_after", "ending_before", "expand"})
 PAGE_SIZE_DEFAULT = 10
@@ -13,22 +15,20 @@ _WINDOW = frozenset({"gt", "gte", "lt", "lte"})
 
 
 def take_page(
-    params: Params, shelf: Shelf[ListedT], items: list[ListedT], noun: str
+    params: Params, shelf: Shelf[ListedT], items: Sequence[ListedT], noun: str
 ) -> tuple[list[ListedT], bool]:
     """Return the page that the parameters ask for, newest first, and whether more follow in that direction.
 
     `items` are oldest first: the whole shelf or one customer's part of it. The walk starts at the cursor,
-    stays inside the created window and stops as soon as the page is full.
+    stays inside the created window, leaves out what is not accepted and stops as soon as the page is full.
     """
-    limit = take_integer(params, "limit")
-    limit = PAGE_SIZE_DEFAULT if limit is None else limit
-    if not 1 <= limit <= PAGE_SIZE_MAX:
-        raise bad_request(f"Invalid limit: must be between 1 and {PAGE_SIZE_MAX}", param="limit")
-    low, high = _take_window(params)
+    limit = take_limit(params)
+    low, high = take_window(params)
     first, end = 0, len(items)
     if shelf.monotone:
-        first = bisect_left(items, low, key=lambda listed: listed.created)
-        end = bisect_right(items, high, key=lambda listed: listed.created)
+        positions, created_at = range(end), _by_creation(items)
+        first = bisect_left(positions, low, key=created_at)
+        end = bisect_right(positions, high, key=created_at)
     after, before = take_text(params, "starting_after"), take_text(params, "ending_before")
     if after is not None and before is not None:
         raise bad_request("You cannot use both `starting_after` and `ending_before`.", param="starting_after")
@@ -42,7 +42,7 @@ def take_page(
     has_more = False
     for index in walk:
         item = items[index]
-        if low <= item.created <= high:
+        if low <= item.created <= high and (accept is None or accept(item)):
             if len(page) == limit:
                 has_more = True
                 break
@@ -50,17 +50,34 @@ def take_page(
     return (page[::-1] if before is not None else page), has_more
 
 
-def _position(items: list[ListedT], shelf: Shelf[ListedT], cursor: str, noun: str, param: str) -> int:
+def _by_creation(items: Sequence[ListedT]) -> Callable[[int], int]:
+    return items.created_at if isinstance(items, Line) else lambda position: items[position].created
+
+
+def _position(items: Sequence[ListedT], shelf: Shelf[ListedT], cursor: str, noun: str, param: str) -> int:
     item = shelf.by_id.get(cursor)
     if item is None:
         raise missing_object(noun, cursor, param=param, status=400)
-    index = bisect_left(items, item.seq, key=lambda listed: listed.seq)
-    if index == len(items) or items[index] is not item:
+    if isinstance(items, Line):
+        index = items.find(item)
+    else:
+        index = next((position for position, other in enumerate(items) if other.seq == item.seq), None)
+    if index is None:
         raise bad_request(f"The {noun} '{cursor}' is not part of this list.", param=param)
     return index
 
 
-def _take_window(params: Params) -> tuple[float, float]:
+def take_limit(params: Params) -> int:
+    """Return the page size, 10 unless given, or refuse one outside 1 to 100."""
+    limit = take_integer(params, "limit")
+    limit = PAGE_SIZE_DEFAULT if limit is None else limit
+    if not 1 <= limit <= PAGE_SIZE_MAX:
+        raise bad_request(f"Invalid limit: must be between 1 and {PAGE_SIZE_MAX}", param="limit")
+    return limit
+
+
+def take_window(params: Params) -> tuple[float, float]:
+    """Return the first and the last second of the `created` filter."""
     given = params.get("created")
     if given is None:
         return float("-inf"), float("inf")

@@ -1,5 +1,6 @@
 """/v1/payment_intents and /v1/charges."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from deploy.stripe_sim.behaviours import behaviour_of
@@ -165,7 +166,9 @@ def list_intents(call: Call) -> Json:
     """GET /v1/payment_intents."""
     shelf = call.account.intents
     customer_id = take_text(call.params, "customer")
-    items = shelf.in_order if customer_id is None else shelf.by_customer.get(customer_id, [])
+    items: Sequence[PaymentIntent] = (
+        shelf.in_order if customer_id is None else shelf.by_customer.get(customer_id, [])
+    )
     page, has_more = take_page(call.params, shelf, items, "payment_intent")
     return show_list(
         "/v1/payment_intents", [show_payment_intent(intent) for intent in page], has_more=has_more
@@ -188,7 +191,7 @@ def list_charges(call: Call) -> Json:
         intent = call.account.intents.by_id.get(intent_id)
         if intent is None:
             raise missing_object("payment_intent", intent_id, param="payment_intent", status=400)
-        items = [shelf.by_id[charge_id] for charge_id in intent.charges]
+        items: Sequence[Charge] = [shelf.by_id[charge_id] for charge_id in intent.charges]
         items = [charge for charge in items if customer_id in {None, charge.customer}]
     elif customer_id is not None:
         items = shelf.by_customer.get(customer_id, [])

@@ -1,5 +1,7 @@
 """/v1/payment_methods and a customer's payment methods."""
 
+from collections.abc import Sequence
+
 from deploy.stripe_sim.behaviours import BEHAVIOURS, behaviour_of
 from deploy.stripe_sim.errors import ApiError, bad_request, missing_object
 from deploy.stripe_sim.forms import need_text, take_text
@@ -76,9 +78,9 @@ def find_usable(
     return PaymentMethod(call.new_id("pm", seq), seq, int(call.now), documented_id=method_id)
 
 
-def keep(call: Call, method: PaymentMethod) -> None:
+def keep(account: AccountData, method: PaymentMethod) -> None:
     """Put a payment method on the shelf, if it is new, and write down its state."""
-    shelf = call.account.payment_methods
+    shelf = account.payment_methods
     if method.id in shelf.by_id:
         shelf.save(method)
     else:
@@ -109,7 +111,7 @@ def _check_customer(call: Call, customer_id: str, *, param: str, status: int) ->
 
 def _list(call: Call, customer_id: str | None, url: str) -> Json:
     shelf = call.account.payment_methods
-    items = shelf.by_customer.get(customer_id, []) if customer_id is not None else []
+    items: Sequence[PaymentMethod] = [] if customer_id is None else shelf.by_customer.get(customer_id, [])
     kind = take_text(call.params, "type")
     if kind is not None:
         items = [method for method in items if behaviour_of(method.documented_id).kind == kind]

@@ -1,7 +1,11 @@
 """What can be changed while the simulator runs."""
 
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, Final, Self
+
+
+# Three days in all, as docs.stripe.com/webhooks says of live mode; the steps are not published, these are ours.
+RETRY_SECONDS: Final = (300, 1_800, 7_200, 18_000, 36_000, 43_200, 43_200, 43_200, 43_200, 21_300)
 
 
 class SettingsError(ValueError):
@@ -17,6 +21,13 @@ class Settings:
     seed: Stripe promises at least 24 hours, not at most. Rates are per second, account and endpoint, such as
     `{"POST /v1/payment_intents": 25}`; `endpoint_rate_per_second` is for endpoints not named there; 0 is no
     limit. `confirms_max` cancels a PaymentIntent that failed so many confirms; 0 never does.
+
+    `search_lag_seconds` is how far search lags behind, `refund_settle_seconds` how long a refund that is
+    pending or will fail stays as it is, `dispute_after_seconds` how long a disputed charge stays undisputed,
+    all by the simulator's clock. A webhook is tried again after each of `webhook_retry_seconds`, by that clock
+    too, and each attempt may take `webhook_timeout_seconds` of real time; `webhook_concurrency` attempts run
+    at once per endpoint, and 1 keeps them in order. Only this machine is ever contacted unless
+    `webhooks_anywhere`.
     """
 
     account: str = "acct_sim"
@@ -28,6 +39,13 @@ class Settings:
     endpoint_rate_per_second: float = 0.0
     endpoint_rates: dict[str, float] = field(default_factory=dict)
     confirms_max: int = 0
+    search_lag_seconds: float = 10.0
+    refund_settle_seconds: float = 86_400.0
+    dispute_after_seconds: float = 0.0
+    webhook_retry_seconds: list[float] = field(default_factory=lambda: list(RETRY_SECONDS))
+    webhook_timeout_seconds: float = 10.0
+    webhook_concurrency: int = 1
+    webhooks_anywhere: bool = False
 
     def with_changes(self, changes: dict[str, Any]) -> Self:
         """Return the settings with some values replaced; raises SettingsError."""
@@ -46,13 +64,19 @@ class Settings:
 def _check(name: str, value: Any, default: Any) -> None:
     if name == "accept_keys":
         fine = value is None or (isinstance(value, list) and all(isinstance(key, str) for key in value))
+    elif isinstance(default, list):
+        fine = isinstance(value, list) and all(_is_amount(item) for item in value)
     elif isinstance(default, bool):
         fine = isinstance(value, bool)
     elif isinstance(default, int | float):
-        fine = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        fine = _is_amount(value)
     elif isinstance(default, dict):
         fine = isinstance(value, dict) and all(isinstance(rate, int | float) for rate in value.values())
     else:
         fine = isinstance(value, str) and value.startswith("acct_")
     if not fine:
         raise SettingsError(f"{name} cannot be {value!r}")
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

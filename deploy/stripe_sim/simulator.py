@@ -1,12 +1,13 @@
 """The whole state of one simulator, and its way through a restart."""
 
-import heapq
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deploy.stripe_sim.agenda import Agenda
 from deploy.stripe_sim.clock import SimClock
+from deploy.stripe_sim.courier import Courier
 from deploy.stripe_sim.draws import make_id
 from deploy.stripe_sim.faults import Fault, FaultPlan, parse_plan
 from deploy.stripe_sim.forms import Params
@@ -14,8 +15,10 @@ from deploy.stripe_sim.idempotency import KeyRing
 from deploy.stripe_sim.journal import Book, Journal
 from deploy.stripe_sim.limits import RateLimits
 from deploy.stripe_sim.log import Log
-from deploy.stripe_sim.objects import KINDS, PaymentIntent
+from deploy.stripe_sim.objects import KIND_NAMES, KINDS, Record
+from deploy.stripe_sim.search_index import SearchIndex
 from deploy.stripe_sim.settings import Settings
+from deploy.stripe_sim.spool import Spool
 from deploy.stripe_sim.store import AccountData
 
 
@@ -37,16 +40,21 @@ class Simulator:
         if first is None:
             self.seed = secrets.randbelow(1 << 32) if seed is None else seed
         else:
-            self.seed = int(first[1])
+            self.seed = int(first[1][1])
         self.accounts: dict[str, AccountData] = {}
         self.keys = KeyRing(clock=self.clock, log=self.log, settings=lambda: self.settings, seed=self.seed)
         self.limits = RateLimits(lambda: self.settings)
         self.faults = FaultPlan(seed=self.seed)
         self.journal = Journal(self.log)
         self.book = Book(self.log)
-        self._due: list[tuple[float, str, str]] = []
-        for record in records:
-            self._restore(record)
+        self.agenda = Agenda()
+        self.courier = Courier(self)
+        self.search = SearchIndex()
+        self._spool = Spool()
+        for address, record in records:
+            self._restore(address, record)
+        for account in self.accounts.values():
+            account.finish_restore()
         self._new = first is None
 
     def start(self) -> None:
@@ -62,7 +70,9 @@ class Simulator:
         """Return an account's data; any account exists as soon as it is named."""
         account = self.accounts.get(account_id)
         if account is None:
-            account = self.accounts[account_id] = AccountData(account_id, self.log)
+            account = self.accounts[account_id] = AccountData(
+                account_id, self.log, spool=self._spool, seed=self.seed
+            )
         return account
 
     def change_settings(self, changes: dict[str, Any]) -> None:
@@ -79,38 +89,26 @@ class Simulator:
         """Write down where the clock stands."""
         self.log.append("clock", self.clock.offset_seconds, self.clock.frozen_at)
 
-    def schedule(self, account_id: str, intent: PaymentIntent) -> None:
-        """Remember a bank debit that will be decided at its `settle_at`."""
-        if intent.settle_at is not None:
-            heapq.heappush(self._due, (intent.settle_at, account_id, intent.id))
-
-    def take_due(self) -> list[tuple[AccountData, PaymentIntent]]:
-        """Return the bank debits whose time has come, each once."""
-        due: list[tuple[AccountData, PaymentIntent]] = []
-        while self._due and self._due[0][0] <= self.clock.now():
-            at, account_id, intent_id = heapq.heappop(self._due)
-            account = self.account(account_id)
-            intent = account.intents.by_id[intent_id]
-            if intent.settle_at == at:
-                due.append((account, intent))
-        return due
-
     def close(self) -> None:
         """Flush and close the log."""
         self.log.close()
 
-    def _restore(self, record: list[Any]) -> None:
+    def _restore(self, address: int, record: list[Any]) -> None:
         kind, *values = record
         if kind in KINDS:
-            restored = self.account(values[0]).restore(kind, values[1])
-            if isinstance(restored, PaymentIntent):
-                self.schedule(values[0], restored)
+            self.agenda.put(kind, values[0], self.account(values[0]).restore(kind, address, values[1]))
+        elif kind == "event":
+            self.account(values[0]).events.restore(values[1:])
+        elif kind == "balance":
+            self.account(values[0]).ledger.restore(values[1])
+        elif kind in {"delivery", "webhook faults"}:
+            self.courier.restore(kind, values)
         elif kind == "key":
-            self.keys.restore(values)
+            self.keys.restore(address, values[0])
         elif kind == "request":
-            self.journal.restore(values[0])
+            self.journal.restore(address, values[0])
         elif kind == "movement":
-            self.book.restore(values[0])
+            self.book.restore(address)
         elif kind == "clock":
             self.clock.offset_seconds, self.clock.frozen_at = values
         elif kind == "settings":
@@ -119,6 +117,43 @@ class Simulator:
             self.faults.replace(parse_plan(values[0]))
         elif kind == "fault counts":
             self.faults.restore_counts(values[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why something changes: a request, or the clock; `at` is when.
+
+    `request` is the ordinal of the request, 0 for the clock; `request_id` and `key` end up in its events.
+    """
+
+    simulator: Simulator
+    account: AccountData
+    at: float
+    request: int = 0
+    request_id: str | None = None
+    key: str | None = None
+
+    def new_id(self, prefix: str, count: int) -> str:
+        """Return the id of the account's next object of this kind."""
+        return make_id(prefix, self.account.id, count, seed=self.simulator.seed)
+
+    def announce(self, event_type: str, item: Record, previous: dict[str, Any] | None = None) -> None:
+        """Make an event of the object as it is now, and give it to the courier."""
+        events = self.account.events
+        number = events.record(
+            event_type,
+            int(self.at),
+            KIND_NAMES[type(item)],
+            item.to_values(),
+            self.request_id,
+            self.key,
+            previous,
+        )
+        self.simulator.courier.take(self.account, number)
+
+    def schedule(self, item: Record) -> None:
+        """Remember the object's `settle_at`."""
+        self.simulator.agenda.put(KIND_NAMES[type(item)], self.account.id, item)
 
 
 @dataclass(slots=True)
@@ -131,11 +166,16 @@ class Call:
     ids: tuple[str, ...]
     request: int
     request_id: str
+    key: str | None = None
 
     @property
     def now(self) -> float:
         """The simulated time."""
         return self.simulator.clock.now()
+
+    def cause(self) -> Cause:
+        """Return this request as the cause of a change that happens now."""
+        return Cause(self.simulator, self.account, self.now, self.request, self.request_id, self.key)
 
     def new_id(self, prefix: str, count: int) -> str:
         """Return the id of the account's next object of this kind."""

@@ -9,8 +9,9 @@ from typing import Any
 from deploy.stripe_sim.admin import summarize
 from deploy.stripe_sim.clock import SimClock
 from deploy.stripe_sim.faults import parse_plan
-from deploy.stripe_sim.journal import Movement, Request
+from deploy.stripe_sim.journal import Movement, Requests
 from deploy.stripe_sim.payments import settle_due
+from deploy.stripe_sim.rows import Rows
 from deploy.stripe_sim.seeding import seed_account
 from deploy.stripe_sim.server import serve
 from deploy.stripe_sim.settings import Settings
@@ -30,12 +31,12 @@ class RunningSim:
         return self.simulator.clock
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> Requests:
         """Every request on the wire."""
         return self.simulator.journal.requests
 
     @property
-    def movements(self) -> list[Movement]:
+    def movements(self) -> Rows[Movement]:
         """All money that moved, debits that are due included."""
         settle_due(self.simulator)
         return self.simulator.book.movements

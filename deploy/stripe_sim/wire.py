@@ -184,8 +184,9 @@ class _Exchange:
         await self._wait(self._hit.delay_before_seconds, latency=True)
         self._request.replayed = True
         self._request.fate = "replayed"
-        headers = {**(slot.headers or {}), "Idempotent-Replayed": "true", "Original-Request": slot.request_id}
-        return Answer(slot.status, slot.body or b"", headers, executed=False)
+        stored = slot.answer or Answer(500, b"", {}, executed=False)
+        headers = {**stored.headers, "Idempotent-Replayed": "true", "Original-Request": slot.request_id}
+        return Answer(stored.status, stored.body, headers, executed=False)
 
     def _execute(self, route: Route, call: Call) -> Answer:
         hit = self._hit

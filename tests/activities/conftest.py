@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from activities import carry, limiter
+from activities.ledger import group_commit
 from deploy.postgres import Database, PostgresServer
 from tests.activities.scene import PAUSE_SECONDS, Scene, open_scene
 from tests.conftest import drive
@@ -22,9 +23,15 @@ def stage(postgres_server: PostgresServer, ledger_template: str) -> Iterator[Dat
 
 @pytest.fixture
 async def scene(stage: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    """A run's empty ledger and Stripe, clocks standing still; backing off takes no time worth waiting for."""
+    """A run's empty ledger and Stripe, clocks standing still; nothing waits for real time."""
+    hurry(monkeypatch)
+    async with open_scene(stage) as opened:
+        yield opened
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let backing off, slowing down and waiting for company take no time worth waiting for."""
     monkeypatch.setattr(carry, "BACKOFF_SECONDS", PAUSE_SECONDS)
     monkeypatch.setattr(carry, "BACKOFF_SECONDS_MAX", PAUSE_SECONDS)
     monkeypatch.setattr(limiter, "PAUSE_SECONDS_DEFAULT", PAUSE_SECONDS)
-    async with open_scene(stage) as opened:
-        yield opened
+    monkeypatch.setattr(group_commit, "GATHER_SECONDS", 0.0)

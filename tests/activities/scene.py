@@ -4,6 +4,7 @@ Everything is real: PostgreSQL, the simulator over a socket, the SDK, ledger, se
 Only Temporal is left out: a `Worker` does what one attempt of an activity does.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -157,6 +158,12 @@ class Scene:
             await writer.finish(selected=len(lines), plan_hash="1" * 64)
         return [line.charge_id for line in lines]
 
+    async def prepare(self, worker: Worker, *, card: str = GOOD_CARD) -> Charge:
+        """Plan one charge, claim it with `worker` and create its PaymentIntent."""
+        await self.plan([card])
+        sent = await worker.sender.send_first(await worker.claim_one(), CREATE, reason="planned")
+        return sent.charge
+
     # Workers
 
     def worker(
@@ -240,6 +247,13 @@ class Scene:
             " ORDER BY a.intended_at, k.operation, k.version, a.send_no"
         )
         return [(f"{row['operation']} v{row['version']}", row["send_no"], row["proof"]) for row in rows]
+
+    async def wait_for_a_blocked_statement(self) -> None:
+        """Return once some statement waits for a lock; this server belongs to the test's process alone."""
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        async with asyncio.timeout(10):
+            while not await self.owner.fetchval(waiting):  # noqa: ASYNC110 - nobody signals
+                await asyncio.sleep(0.01)
 
     async def audit(self) -> None:
         """Judge ledger and wire by the simulator's own book: nobody twice, nobody counted who did not pay."""

@@ -25,6 +25,7 @@ class Clock:
         self.seconds = 1_000.0
 
     def __call__(self) -> float:
+        """Return the time in seconds."""
         return self.seconds
 
 

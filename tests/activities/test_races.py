@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from activities import carry, limiter
 from activities.carry import End
 from deploy.postgres import Database
+from tests.activities.conftest import hurry
 from tests.activities.scene import (
     DECLINING_CARD,
     GOOD_CARD,
     OPERATIONS_SENT,
-    PAUSE_SECONDS,
     RUN_ID,
     SLOW_DEBIT,
     Scene,
@@ -38,9 +37,7 @@ DAY_SECONDS = 24 * 3600.0
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carry, "BACKOFF_SECONDS", PAUSE_SECONDS)
-    monkeypatch.setattr(carry, "BACKOFF_SECONDS_MAX", PAUSE_SECONDS)
-    monkeypatch.setattr(limiter, "PAUSE_SECONDS_DEFAULT", PAUSE_SECONDS)
+    hurry(monkeypatch)
 
 
 def draw_seed() -> int:
@@ -134,6 +131,21 @@ async def test_two_processes_race_over_the_same_charges(stage: Database) -> None
         await assert_invariants(scene)
         assert await states(scene) == {State.SUCCEEDED: CHARGES}
         assert len(scene.sim.movements) == CHARGES
+
+
+async def test_a_claim_that_waited_has_the_newer_fence(stage: Database) -> None:
+    """Rows are locked before the fence is drawn: whoever gets them last has the largest (I13)."""
+    async with open_scene(stage) as scene:
+        [charge_id] = await scene.plan()
+        worker = scene.worker()
+        async with scene.pool.acquire() as connection, connection.transaction():
+            await connection.execute("SELECT FROM charges FOR UPDATE")
+            waiting = asyncio.create_task(worker.ledger.claim_slice(RUN_ID, 0))
+            await scene.wait_for_a_blocked_statement()
+            taken = await connection.fetchval("UPDATE charges SET fence = nextval('fences') RETURNING fence")
+        [claimed] = await waiting
+        assert claimed.fence > taken
+        assert (await scene.charge(charge_id)).fence == claimed.fence
 
 
 STEPS = ("work", "work", "work", "freeze", "freeze", "thaw", "thaw", "claim", "move", "move", "faults")

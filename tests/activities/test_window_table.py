@@ -85,9 +85,9 @@ async def resume(scene: Scene) -> End:
     return end
 
 
-@operations
-@pytest.mark.parametrize("first_send", ["booked", "stored_500_booked"])
 @pytest.mark.parametrize("age", ["0:01", "23:44", "23:46", "23:59:59", "24:00:00", "24:00:01", "72:00"])
+@pytest.mark.parametrize("first_send", ["booked", "stored_500_booked"])
+@operations
 async def test_what_was_booked_is_settled_by_lookup_at_any_age(
     scene: Scene, operation: Operation, first_send: str, age: str
 ) -> None:
@@ -100,8 +100,8 @@ async def test_what_was_booked_is_settled_by_lookup_at_any_age(
     await assert_paid_once(scene, version=1, operation=operation)
 
 
-@operations
 @pytest.mark.parametrize("age", ["0:01", "23:44"])
+@operations
 async def test_inside_the_window_the_same_key_is_sent_again(
     scene: Scene, operation: Operation, age: str
 ) -> None:
@@ -114,8 +114,8 @@ async def test_inside_the_window_the_same_key_is_sent_again(
     await assert_paid_once(scene, version=1, operation=operation)
 
 
-@operations
 @pytest.mark.parametrize("age", ["0:01", "23:44"])
+@operations
 async def test_a_stored_500_is_sent_again_once_and_then_looked_up_only(
     scene: Scene, operation: Operation, age: str
 ) -> None:
@@ -133,9 +133,9 @@ async def test_a_stored_500_is_sent_again_once_and_then_looked_up_only(
     await assert_second_version_pays(scene, operation, sent)
 
 
-@operations
-@pytest.mark.parametrize("first_send", ["not_booked", "stored_500_not_booked"])
 @pytest.mark.parametrize("age", ["23:45", "23:46", "23:59:59"])
+@pytest.mark.parametrize("first_send", ["not_booked", "stored_500_not_booked"])
+@operations
 async def test_close_to_the_window_s_end_nothing_is_sent(
     scene: Scene, operation: Operation, first_send: str, age: str
 ) -> None:
@@ -159,9 +159,9 @@ async def assert_second_version_pays(scene: Scene, operation: Operation, sent: l
     assert await scene.work() == {}
 
 
-@operations
-@pytest.mark.parametrize("first_send", ["not_booked", "stored_500_not_booked"])
 @pytest.mark.parametrize("age", ["24:00:00", "24:00:01", "72:00"])
+@pytest.mark.parametrize("first_send", ["not_booked", "stored_500_not_booked"])
+@operations
 async def test_past_the_window_a_lookup_comes_first_and_then_version_2(
     scene: Scene, operation: Operation, first_send: str, age: str
 ) -> None:
@@ -178,8 +178,8 @@ async def test_past_the_window_a_lookup_comes_first_and_then_version_2(
     await assert_paid_once(scene, version=2, operation=operation)
 
 
-@operations
 @pytest.mark.parametrize("age", ["24:00:00", "72:00"])
+@operations
 async def test_keys_that_stripe_keeps_longer_change_nothing(
     scene: Scene, operation: Operation, age: str
 ) -> None:
@@ -191,10 +191,10 @@ async def test_keys_that_stripe_keeps_longer_change_nothing(
     await assert_paid_once(scene, version=2, operation=operation)
 
 
-@pytest.mark.parametrize("ledger_ahead_seconds", [90.0, -90.0], ids=["90s_ahead", "90s_behind"])
-@operations
-@first_sends
 @pytest.mark.parametrize("age", ["23:44", "24:00:00", "72:00"])
+@pytest.mark.parametrize("ledger_ahead_seconds", [90.0, -90.0], ids=["90s_ahead", "90s_behind"])
+@first_sends
+@operations
 async def test_with_a_skewed_clock_everything_waits(
     scene: Scene, operation: Operation, first_send: str, age: str, ledger_ahead_seconds: float
 ) -> None:

@@ -10,6 +10,7 @@ from tests.workflows.fakes import FakeLedger
 from tests.workflows.stage import Stage, open_stage
 
 SUGGESTED_AT_EVENTS = 30
+RESTLESS = {"limit.historyCount.suggestContinueAsNew": str(SUGGESTED_AT_EVENTS)}
 
 
 @pytest.fixture
@@ -28,10 +29,9 @@ async def stage(temporal_server: TemporalServer, task_queue: str, ledger: FakeLe
 @pytest.fixture(scope="session")
 def restless_server() -> Iterator[TemporalServer]:
     """A Temporal server that suggests continue-as-new after 30 events instead of 4,096."""
-    limit = {"limit.historyCount.suggestContinueAsNew": str(SUGGESTED_AT_EVENTS)}
     with tempfile.TemporaryDirectory(prefix="chargeonce-restless-") as directory:
         server = TemporalServer(
-            Path(directory), headless=True, durable=False, dynamic_config=FAST_CONTINUE_AS_NEW | limit
+            Path(directory), headless=True, durable=False, dynamic_config=FAST_CONTINUE_AS_NEW | RESTLESS
         )
         drive(server.start())
         try:

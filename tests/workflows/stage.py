@@ -1,10 +1,11 @@
 """A run on a real Temporal server over fake activities, and what its histories say."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
@@ -22,6 +23,7 @@ from workflows.policies import TIMINGS
 
 ACCOUNT = "acct_fake"
 PERIOD = "2031-03"
+IDENTITY = "chargeonce-tests"
 
 RunHandle = WorkflowHandle[BillingRun, RunReport]
 
@@ -35,20 +37,20 @@ def sandbox() -> SandboxedWorkflowRunner:
 
 async def connect(address: str) -> Client:
     """Connect under a name that says nothing of this machine: it is written into every history."""
-    return await Client.connect(address, data_converter=pydantic_data_converter, identity="chargeonce-tests")
+    return await Client.connect(address, data_converter=pydantic_data_converter, identity=IDENTITY)
 
 
-def build_worker(client: Client, task_queue: str, ledger: FakeLedger) -> Worker:
-    """Return a worker of the workflow over fake activities."""
+def build_worker(client: Client, task_queue: str, activities: Sequence[Callable[..., Any]]) -> Worker:
+    """Return a worker of the workflow over these activities."""
     return Worker(
         client,
         task_queue=task_queue,
         workflows=[BillingRun],
-        activities=fake_activities(ledger),
+        activities=activities,
         workflow_runner=sandbox(),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=TIMINGS[Timing.TESTS].sticky_queue),
         disable_eager_activity_execution=True,
-        identity="chargeonce-tests",
+        identity=IDENTITY,
     )
 
 
@@ -100,7 +102,7 @@ class Stage:
 async def open_stage(address: str, task_queue: str, ledger: FakeLedger) -> AsyncIterator[Stage]:
     """Yield a stage whose worker runs."""
     client = await connect(address)
-    async with build_worker(client, task_queue, ledger):
+    async with build_worker(client, task_queue, fake_activities(ledger)):
         yield Stage(client, task_queue, ledger)
 
 
@@ -112,7 +114,8 @@ async def finish(handle: RunHandle) -> RunReport:
 
 async def tick(handle: RunHandle) -> RunProgress:
     """Wake the run."""
-    return await handle.execute_update(BillingRun.tick)
+    progress: RunProgress = await handle.execute_update("tick", result_type=RunProgress)
+    return progress
 
 
 async def progress_once(handle: RunHandle, holds: Callable[[RunProgress], bool]) -> RunProgress:
@@ -128,6 +131,14 @@ async def progress_once(handle: RunHandle, holds: Callable[[RunProgress], bool])
 def count(history: WorkflowHistory, kind: "EventType.ValueType") -> int:
     """Return how many events of a kind there are."""
     return sum(event.event_type == kind for event in history.events)
+
+
+def count_scheduled(history: WorkflowHistory, activity_name: str) -> int:
+    """Return how often an activity was scheduled; attempts of one scheduling count once."""
+    return sum(
+        event.activity_task_scheduled_event_attributes.activity_type.name == activity_name
+        for event in history.events
+    )
 
 
 def open_at_once_max(history: WorkflowHistory, activity_name: str) -> int:

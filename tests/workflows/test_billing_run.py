@@ -32,9 +32,7 @@ async def test_a_refused_lock_names_the_owner(stage: Stage, ledger: FakeLedger) 
     assert ledger.calls == Counter(lock_run=1)
 
 
-async def test_the_lock_is_taken_in_the_name_of_the_first_execution(
-    stage: Stage, ledger: FakeLedger
-) -> None:
+async def test_the_lock_is_taken_in_the_name_of_the_first_execution(stage: Stage, ledger: FakeLedger) -> None:
     """The ledger knows a run by the run id of its first execution, which continue-as-new keeps."""
     handle = await stage.start()
     await finish(handle)

@@ -1,20 +1,27 @@
 -- name: claim_slice
 -- Take the charges of a slice that are not settled and due: a new fence makes every earlier sender of them
--- harmless. $1 run_id, $2 slice_no
-WITH token AS MATERIALIZED (SELECT nextval('fences') AS fence)
+-- harmless. The fence is drawn once the rows are locked, or a claim that waited for them would come with an
+-- older one than they have by then. $1 run_id, $2 slice_no
+WITH due AS MATERIALIZED (
+    SELECT charge_id
+      FROM charges
+     WHERE run_id = $1
+       AND slice_no = $2
+       AND state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling')
+       AND (due_at IS NULL OR due_at <= ledger_now())
+     ORDER BY charge_id
+       FOR UPDATE
+),
+token AS MATERIALIZED (SELECT nextval('fences') AS fence FROM (SELECT count(*) FROM due) AS locked)
 UPDATE charges c
    SET fence = token.fence, due_at = NULL
-  FROM token
- WHERE c.run_id = $1
-   AND c.slice_no = $2
-   AND c.state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling')
-   AND (c.due_at IS NULL OR c.due_at <= ledger_now())
+  FROM token, due
+ WHERE c.charge_id = due.charge_id
 RETURNING c.*
 
 -- name: claim_due
 -- Take up to $2 charges of run $1 that are not settled and due, whatever their slice.
-WITH token AS MATERIALIZED (SELECT nextval('fences') AS fence),
-due AS MATERIALIZED (
+WITH due AS MATERIALIZED (
     SELECT charge_id
       FROM charges
      WHERE run_id = $1
@@ -23,7 +30,8 @@ due AS MATERIALIZED (
      ORDER BY due_at NULLS FIRST, charge_id
      LIMIT $2
        FOR UPDATE SKIP LOCKED
-)
+),
+token AS MATERIALIZED (SELECT nextval('fences') AS fence FROM (SELECT count(*) FROM due) AS locked)
 UPDATE charges c
    SET fence = token.fence, due_at = NULL
   FROM token, due
