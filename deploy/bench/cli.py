@@ -6,9 +6,8 @@ A workflow engine that is not among the project's dependencies (DBOS) is left ou
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,8 +16,6 @@ from worker.console_output import Output
 from worker.failures import reported
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from deploy.bench.plan import BenchPlan
 
 # ruff: noqa: PLC0415 - --help needs none of the heavy modules
@@ -43,7 +40,7 @@ def bench(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure durable runs: against a loop without safety, and (without --quick) limits, a kill, activities."""
+    """Measure durable runs against a loop without safety; in full also limits, a kill, and activities."""
     output = Output(as_json=as_json)
     with reported(output):
         from deploy.bench.plan import full_plan, quick_plan

@@ -55,7 +55,7 @@ def _pairs(style: str | None, seconds: float, repetitions: int) -> tuple[PairPla
             seconds=seconds,
             charges_min=300,
             charges_max=10_000,
-        )  # fmt: skip
+        )
         for name in STYLES
         if style in {None, name}
     )

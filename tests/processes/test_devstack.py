@@ -311,7 +311,9 @@ def test_children_inherit_no_foreign_endpoints(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TEMPORAL_API_KEY", "cloud")
     monkeypatch.setenv("NO_PROXY", "internal.example")
     environment = inherited_environment()
-    assert not any(name.startswith(("STRIPE_", "TEMPORAL_")) for name in environment)
+    foreign = {name for name in environment if name.startswith(("STRIPE_", "TEMPORAL_"))}
+    assert foreign == {"TEMPORAL_CONFIG_FILE"}
+    assert environment["TEMPORAL_CONFIG_FILE"] == os.devnull
     assert environment["NO_PROXY"] == "internal.example,127.0.0.1,localhost"
 
 
