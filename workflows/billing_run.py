@@ -24,12 +24,12 @@ with workflow.unsafe.imports_passed_through():
         Slice,
     )
     from workflows.policies import (
-        LEDGER_SECONDS,
         PLAN_SECONDS,
         SLICE_SECONDS,
         TIMINGS,
         forever,
         heartbeat,
+        ledger,
     )
 
 
@@ -61,7 +61,7 @@ class BillingRun:
         return await workflow.execute_activity_method(
             RunActivities.close_run,
             self._key,
-            start_to_close_timeout=LEDGER_SECONDS,
+            start_to_close_timeout=ledger(self._request.timing),
             retry_policy=self._retry,
         )
 
@@ -89,7 +89,7 @@ class BillingRun:
         lock = await workflow.execute_activity_method(
             RunActivities.lock_run,
             LockRequest(run=self._request, owner=workflow.info().first_execution_run_id),
-            start_to_close_timeout=LEDGER_SECONDS,
+            start_to_close_timeout=ledger(self._request.timing),
             retry_policy=self._retry,
         )
         if not lock.acquired:
@@ -131,7 +131,7 @@ class BillingRun:
         await workflow.execute_activity_method(
             RunActivities.begin_settling,
             self._key,
-            start_to_close_timeout=LEDGER_SECONDS,
+            start_to_close_timeout=ledger(self._request.timing),
             retry_policy=self._retry,
         )
         self._update(phase="settle")
@@ -197,7 +197,7 @@ class BillingRun:
         return await workflow.execute_activity_method(
             RunActivities.read_due,
             self._key,
-            start_to_close_timeout=LEDGER_SECONDS,
+            start_to_close_timeout=ledger(self._request.timing),
             retry_policy=self._retry,
         )
 
