@@ -173,9 +173,11 @@ BUILDS_DDL = frozenset({Path("activities/ledger/migrate.py"), Path("deploy/postg
 
 
 def may_speak_sql(path: Path) -> bool:
-    """The ledger, and what sets up roles and databases of the embedded server."""
-    return path.is_relative_to("activities/ledger") or (
-        path.parent == Path("deploy") and path.name.startswith("postgres")
+    """The ledger, what sets up roles and databases of the embedded server, and the bench, which looks on."""
+    return (
+        path.is_relative_to("activities/ledger")
+        or path.is_relative_to("deploy/bench")
+        or (path.parent == Path("deploy") and path.name.startswith("postgres"))
     )
 
 
