@@ -125,7 +125,9 @@ class Carrier:
             rounds = max(1, frozen.sends // TRIES_MAX)
         seconds = min(LATER_SECONDS * 2.0 ** (rounds - 1), LATER_SECONDS_MAX)
         try:
-            await self._ledger.defer(charge, seconds=seconds, reason=charge.reason or "no determined answer yet")
+            await self._ledger.defer(
+                charge, seconds=seconds, reason=charge.reason or "no determined answer yet"
+            )
         except StaleWrite:
             return End.SUPERSEDED
         return End.DEFERRED

@@ -212,17 +212,16 @@ class Settler:
             case Permission.RESEND:
                 sent = await self._sender.send_again(charge, frozen, reason=f"{finding}; {ruling.reason}")
             case Permission.REKEY:
+                reason = f"{finding}; {ruling.reason}"
+                sent = await self._sender.send_first(charge, frozen.operation, reason=reason)
                 await self._ledger.note(
                     charge,
                     "rekeyed",
-                    f"{finding}; {ruling.reason}",
+                    reason,
                     operation=frozen.operation,
                     version=frozen.version + 1,
                     age_seconds=round(age_seconds),
                     requests=list(lookup.request_ids),
-                )
-                sent = await self._sender.send_first(
-                    charge, frozen.operation, reason=f"{finding}; {ruling.reason}"
                 )
         return Step(sent.charge, sent=sent)
 

@@ -275,7 +275,7 @@ def _next_intent(send: Resend, row: Row | None) -> Intent | None:
         parameters=frozen.parameters,
         fingerprint=frozen.fingerprint,
         intended_epoch_seconds=row["intended_at"].timestamp(),
-        first_send=False,
+        first_send=frozen.version == 1 and frozen.open_sends == 0,
     )
 
 

@@ -46,7 +46,11 @@ async def open_pool(database_url: str, *, connections: int = 8) -> AsyncIterator
             init=_prepare,
             reset=_leave_session_as_it_is,
             command_timeout=STATEMENT_TIMEOUT_SECONDS,
-            server_settings={"synchronous_commit": "on", "application_name": "chargeonce"},
+            server_settings={
+                "synchronous_commit": "on",
+                "application_name": "chargeonce",
+                "enable_seqscan": "off",  # why: sql/charges.sql
+            },
         )
     except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise RefusedToStart(f"the ledger's database can't be reached: {error}") from error

@@ -15,6 +15,7 @@ from tests.activities.scene import (
     SLOW_DEBIT,
     Scene,
     Worker,
+    fault,
 )
 from workflows.domain.charge import Charge
 from workflows.domain.keys import Operation
@@ -144,6 +145,38 @@ async def test_400_to_the_first_send_refuses_the_charge_alone(scene: Scene, oper
     refused, paid = sorted([await scene.charge(first), await scene.charge(second)], key=lambda c: c.state)
     assert (refused.state, refused.reason) == (State.REFUSED, "resource_missing")
     assert paid.state is State.SUCCEEDED
+    await scene.audit()
+
+
+@operations
+@pytest.mark.parametrize("status", [429, 401])
+async def test_400_after_sends_that_did_nothing_refuses_too(
+    scene: Scene, operation: Operation, status: int
+) -> None:
+    """Sends that Stripe said it did not execute leave nothing open, so the 400 after them is the answer."""
+    await scene.plan()
+    scene.sim.set_faults(
+        fault("error", name="not-executed", status=status, operation=operation, times=1),
+        fault("error", name="wrong", status=400, code="resource_missing", operation=operation),
+    )
+    await scene.work()
+    await scene.work()
+    charge = await scene.charge()
+    assert (charge.state, charge.reason) == (State.REFUSED, "resource_missing")
+    assert scene.wire[-2:] == [f"{operation} v1"] * 2
+    await scene.audit()
+
+
+@operations
+async def test_400_after_a_send_without_an_answer_refuses_nothing(scene: Scene, operation: Operation) -> None:
+    """A send that may have been executed is not judged by the 400 to a later one (I12)."""
+    await scene.plan()
+    scene.sim.set_faults(
+        fault("drop", name="lost", operation=operation, times=1),
+        fault("error", name="wrong", status=400, code="resource_missing", operation=operation),
+    )
+    await scene.work()
+    assert (await scene.charge()).is_in_flight
     await scene.audit()
 
 

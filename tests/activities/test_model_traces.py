@@ -230,6 +230,7 @@ async def test_t6_a_refusal_of_a_resend_says_nothing_about_the_first_send(scene:
     step = await b.settler.settle(mine)
     assert step.sent is not None
     assert step.sent.answer.http_status == 400
+    assert step.sent.verdict.proof is Proof.UNKNOWN
     assert step.charge.state is State.CONFIRMING
     scene.clear_faults()
     paid = await a.record(confirm, await a.transmit(confirm))
@@ -264,6 +265,7 @@ async def test_t6_c_a_later_version_is_never_a_first_send(scene: Scene, operatio
     scene.fault("error", status=400, operation=operation)
     step = await b.settler.settle(await b.claim_one())
     assert step.sent is not None
+    assert step.sent.verdict.proof is Proof.UNKNOWN
     assert step.charge.version_of(operation) == 2
     assert step.charge.is_in_flight
 

@@ -106,7 +106,8 @@ class Intent:
     fingerprint: Fingerprint
     intended_epoch_seconds: float
     first_send: bool
-    """No other attempt was ever committed for this operation of this charge, at any version."""
+    """No other attempt of this operation, at any version, can have done anything: there is none, or Stripe
+    (or the failed connection) said of each that it was not executed."""
 
 
 @dataclass(frozen=True, slots=True)

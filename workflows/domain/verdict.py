@@ -60,8 +60,8 @@ CONCLUSIVE_STATUSES = {
 def judge(operation: Operation, answer: Answer, *, first_send: bool) -> Verdict:
     """Return what `answer` to a send of `operation` proves.
 
-    `first_send` is true only if this attempt is the only one ever committed for the operation at any
-    version (invariant I12).
+    `first_send` is true only if no other attempt of the operation, at any version, can have done anything
+    (invariant I12): then a refusal of this one is a refusal of them all.
     """
     if answer.transport is Transport.NOT_SENT or answer.code == UPSTREAM_NOT_REACHED:
         return _not_executed(Cause.UNREACHABLE, "nothing was sent")

@@ -1,3 +1,10 @@
+-- Plans of these statements are made once, often while the tables are empty, and are kept until the next ANALYZE.
+-- What is best for an empty table, a scan, would then be done to a million rows for each batch. So
+-- * batches begin with a limit that none reaches: behind it the planner expects one row, and looks it up;
+-- * run_id is compared in a way that no index serves: a whole run is behind one of its values;
+-- * OFFSET 0 keeps an EXISTS from being answered by a hash over its whole table.
+-- The pool switches scans off as well (database.py), and a test looks at the plans.
+
 -- name: claim_slice
 -- Take the charges of a slice that are not settled and due: a new fence makes every earlier sender of them
 -- harmless. The fence is drawn once the rows are locked, or a claim that waited for them would come with an
@@ -55,6 +62,7 @@ WITH input AS MATERIALIZED (
                   $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[])
         AS t (charge_id, run_id, fence, before, after, operation, version,
               payment_intent, key, previous_key, path, parameters, fingerprint, reason)
+     LIMIT (SELECT 1000)
 ),
 moment AS MATERIALIZED (SELECT ledger_now() AS at),
 guarded AS (
@@ -69,7 +77,7 @@ guarded AS (
            changed_at = moment.at
       FROM input i, moment
      WHERE c.charge_id = i.charge_id
-       AND c.run_id = i.run_id
+       AND c.run_id IS NOT DISTINCT FROM i.run_id
        AND c.fence = i.fence
        AND c.state = i.before
        AND c.payment_intent IS NOT DISTINCT FROM i.payment_intent
@@ -84,7 +92,8 @@ guarded AS (
             OR (i.operation = 'cancel'
                 AND NOT EXISTS (SELECT FROM keys p
                                  WHERE p.charge_id = i.charge_id AND p.operation = 'cancel'
-                                   AND p.payment_intent = i.payment_intent)))
+                                   AND p.payment_intent = i.payment_intent
+                                OFFSET 0)))
     RETURNING c.charge_id, c.latest_charge
 ),
 frozen AS (
@@ -110,6 +119,7 @@ WITH input AS MATERIALIZED (
       FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::integer[], $6::integer[], $7::text[],
                   $8::text[], $9::text[])
         AS t (charge_id, run_id, fence, state, create_version, confirm_version, payment_intent, key, reason)
+     LIMIT (SELECT 1000)
 ),
 moment AS MATERIALIZED (SELECT ledger_now() AS at),
 guarded AS (
@@ -117,7 +127,7 @@ guarded AS (
        SET due_at = NULL, changed_at = moment.at
       FROM input i, moment
      WHERE c.charge_id = i.charge_id
-       AND c.run_id = i.run_id
+       AND c.run_id IS NOT DISTINCT FROM i.run_id
        AND c.fence = i.fence
        AND c.state = i.state
        AND c.create_version = i.create_version
@@ -151,6 +161,7 @@ WITH input AS MATERIALIZED (
               after, answered_intent, latest_charge, reason, transport, http_status, error_type,
               code, decline_code, advice_code, message, replayed, request_id,
               stripe_date, payment_intent_status, proof, cause)
+     LIMIT (SELECT 1000)
 ),
 moment AS MATERIALIZED (SELECT ledger_now() AS at),
 journaled AS (
@@ -182,14 +193,16 @@ moved AS (
       FROM input i, moment
      WHERE c.charge_id = i.charge_id
        AND i.after IS NOT NULL
-       -- refused needs that this is the only attempt ever committed for the operation (I12, trace T6); one that
+       -- refused needs that no other attempt of the operation can have done anything (I12, trace T6); one that
        -- commits while this statement waits for the row shows in the row alone, as a later change
        AND (i.after <> 'refused'
             OR EXISTS (SELECT FROM attempts a
-                        WHERE a.key = i.key AND a.send_no = i.send_no AND a.intended_at = c.changed_at)
+                        WHERE a.key = i.key AND a.send_no = i.send_no AND a.intended_at = c.changed_at
+                       OFFSET 0)
            AND NOT EXISTS (SELECT FROM keys k JOIN keys mine ON mine.key = i.key JOIN attempts a ON a.key = k.key
                             WHERE k.charge_id = i.charge_id AND k.operation = mine.operation
-                              AND (a.key, a.send_no) IS DISTINCT FROM (i.key, i.send_no)))
+                              AND (a.key, a.send_no) IS DISTINCT FROM (i.key, i.send_no)
+                              AND a.proof IS DISTINCT FROM 'not_executed'))
        AND ((c.state = i.before
              AND c.create_version = i.create_version
              AND c.confirm_version = i.confirm_version
