@@ -96,7 +96,7 @@ def arrows() -> list[tuple[str, str]]:
 
 
 def test_the_diagram_is_drawn_from_the_table() -> None:
-    """Every arrow is a transition, and every transition without one is covered by the note: the truth wins."""
+    """Every arrow is a transition; every transition without one is the note's: the truth wins."""
     drawn = set(arrows())
     table = {(before.value, after.value) for before in State for after in TRANSITIONS[before]}
     assert drawn <= table
