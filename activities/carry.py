@@ -23,6 +23,7 @@ BACKOFF_SECONDS_MAX = 8.0
 LATER_SECONDS = 30.0  # doubled with every round that brought nothing
 LATER_SECONDS_MAX = 3_600.0
 NO_ANSWERS_IN_A_ROW_MAX = 100
+_NO_ANSWERS = frozenset({Cause.NO_ANSWER, Cause.UNREACHABLE, Cause.SERVER_ERROR})
 
 
 class End(StrEnum):
@@ -42,15 +43,17 @@ class Breaker:
     no_answers_in_a_row: int = field(default=0)
 
     def observe(self, verdict: Verdict) -> None:
-        """Count what an answer says about the way to Stripe; open on credentials, or on silence."""
+        """Count what an answer says about the way to Stripe; open on credentials, silence, or server errors."""
         if verdict.cause is Cause.CREDENTIALS:
             self.reason = f"Stripe refuses the credentials ({verdict.reason}): mend them, then tick the run"
         elif verdict.cause is Cause.CAP:
             self.reason = "the spend cap is reached: raise it, then tick the run"
-        if verdict.cause in {Cause.NO_ANSWER, Cause.UNREACHABLE}:
+        if verdict.cause in _NO_ANSWERS:
             self.no_answers_in_a_row += 1
             if self.no_answers_in_a_row >= NO_ANSWERS_IN_A_ROW_MAX:
-                self.reason = f"Stripe did not answer {self.no_answers_in_a_row} times in a row"
+                self.reason = (
+                    f"no answer of use from Stripe {self.no_answers_in_a_row} times in a row ({verdict.reason})"
+                )
         else:
             self.no_answers_in_a_row = 0
 
@@ -109,8 +112,8 @@ class Carrier:
     async def _weigh(self, sent: Sent, tries: int) -> int:
         """Return the new number of tries without progress, after waiting as long as the answer asks for."""
         self._breaker.observe(sent.verdict)
-        if sent.verdict.proof is Proof.PROVED:
-            return 0
+        if sent.verdict.proof is Proof.PROVED and sent.charge.state is sent.verdict.state:
+            return 0  # anything else that was proved did not pass the ledger's guards: no progress
         if sent.verdict.proof is Proof.OUTDATED or sent.verdict.cause is Cause.STORED_FAILURE:
             return tries + 1  # nothing to wait for: the next step is a lookup
         pause_seconds = min(BACKOFF_SECONDS * 2**tries, BACKOFF_SECONDS_MAX)

@@ -86,12 +86,13 @@ class Settler:
             # The journal itself says that no send of this key was executed: there is nothing to look up.
             sent = await self._sender.send_again(charge, frozen, reason="no send of this key was executed")
             return Step(sent.charge, sent=sent)
-        lookup = await self._look_up(charge, operation, frozen, now)
+        lookup = await self._look_up(charge, operation, frozen)
         reach(CrashPoint.SETTLE_AFTER_LOOKUP)
         finding = await self._find(charge, operation, frozen, lookup, age_seconds)
         return await self._apply(charge, frozen, lookup, finding, age_seconds)
 
-    async def _look_up(self, charge: Charge, operation: Operation, frozen: FrozenKey, now: float) -> Lookup:
+    async def _look_up(self, charge: Charge, operation: Operation, frozen: FrozenKey) -> Lookup:
+        # The clock is read after the limiter has let the lookup go, or its wait would look like skew.
         if operation is Operation.CREATE:
             await self._limiter.acquire(Endpoint.LIST)
             first_sent = int(frozen.charge_first_intended_epoch_seconds)
@@ -100,11 +101,11 @@ class Settler:
                 customer=charge.customer,
                 created_from_epoch_seconds=first_sent - LIST_BEFORE_FIRST_SEND_SECONDS,
                 created_to_epoch_seconds=None,
-                started_epoch_seconds=now,
+                started_epoch_seconds=await self._ledger.now(),
             )
         await self._limiter.acquire(Endpoint.RETRIEVE)
         return await self._gateway.retrieve_payment_intent(
-            self._account, charge.payment_intent or "", started_epoch_seconds=now
+            self._account, charge.payment_intent or "", started_epoch_seconds=await self._ledger.now()
         )
 
     async def _find(
@@ -154,9 +155,8 @@ class Settler:
                     payment_intent=found.id,
                     latest_charge=found.latest_charge,
                     reason=reason,
-                )
-                await self._ledger.note(
-                    charge, "adopted", reason, payment_intent=found.id, requests=list(lookup.request_ids)
+                    decision="adopted",
+                    requests=list(lookup.request_ids),
                 )
                 reach(CrashPoint.SETTLE_AFTER_APPLY)
                 return Step(adopted)
@@ -172,26 +172,21 @@ class Settler:
                 return await self._go_by_window(charge, frozen, lookup, age_seconds, reason)
 
     async def _apply_settled(self, charge: Charge, lookup: Lookup, finding: Settled) -> Charge:
-        state = finding.state
+        state, reason = finding.state, finding.reason
         found = finding.payment_intent
-        mismatch = (found.amount_minor, found.currency) != (charge.amount_minor, charge.currency)
-        if mismatch or not is_legal(charge.state, state):
-            state = State.REVIEW
+        got = (found.amount_minor, found.currency)
+        if got != (charge.amount_minor, charge.currency):
+            state, reason = State.REVIEW, f"{reason}, but {found.id} is of {got}"
+        elif not is_legal(charge.state, state):
+            state, reason = State.REVIEW, f"{reason}, which can't follow {charge.state}"
         alarm = state is State.REVIEW or is_surprise(charge.state, state) or "DUPLICATE" in finding.reason
         settled = await self._ledger.settle(
             charge,
             state,
             payment_intent=found.id,
             latest_charge=found.latest_charge,
-            reason=finding.reason,
-        )
-        await self._ledger.note(
-            charge,
-            "settled_by_lookup",
-            finding.reason,
+            reason=reason,
             alarm=alarm,
-            state=state,
-            payment_intent=found.id,
             requests=list(lookup.request_ids),
         )
         reach(CrashPoint.SETTLE_AFTER_APPLY)

@@ -127,9 +127,20 @@ class ChargeLedger:
         return applied or await self.read(outcome.intent.charge.charge_id)
 
     async def settle(
-        self, charge: Charge, state: State, *, payment_intent: str, latest_charge: str | None, reason: str
+        self,
+        charge: Charge,
+        state: State,
+        *,
+        payment_intent: str,
+        latest_charge: str | None,
+        reason: str,
+        decision: str = "settled_by_lookup",
+        alarm: bool = False,
+        **evidence: Any,
     ) -> Charge:
         """Apply what a lookup found, if the charge is still as it was before the lookup (I14).
+
+        The decision, with its alarm and evidence, is recorded in the same transaction.
 
         Raises:
             StaleWrite: It is not, so the lookup says nothing about it any more.
@@ -145,6 +156,9 @@ class ChargeLedger:
             payment_intent,
             latest_charge,
             reason,
+            decision,
+            alarm,
+            {"state": state, "payment_intent": payment_intent, **evidence},
         )
         return charge_from(_present(row, charge))
 

@@ -14,7 +14,9 @@ from workflows.domain.errors import RefusedToStart, StaleWrite, invariant
 
 _SQL = sql.load("runs.sql")
 
+# Pooled sessions live on: one whose planner was cut off while it tidied up still has its tables.
 _STAGING = """
+DROP TABLE IF EXISTS staged_lines, staged_skips;
 CREATE TEMPORARY TABLE staged_lines (
     charge_id text NOT NULL, account text NOT NULL, customer text NOT NULL, period text NOT NULL,
     line text NOT NULL, source_row bigint NOT NULL, currency text NOT NULL, amount_minor bigint NOT NULL,
@@ -25,6 +27,7 @@ CREATE TEMPORARY TABLE staged_skips (
 )
 """
 _DROP_STAGING = "DROP TABLE IF EXISTS staged_lines, staged_skips"
+FINISH_SECONDS_MAX = 1800.0  # a million lines go into the ledger in one statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +146,13 @@ class RunLedger:
                     await connection.execute(_DROP_STAGING)
 
     async def fail(self, run_id: str, reason: str) -> None:
-        """Give the period back: the run never planned or charged anything."""
-        await self._pool.fetchrow(_SQL["fail_run"], run_id, reason)
+        """Give the period back: the run never planned or charged anything.
+
+        Raises:
+            StaleWrite: It has been planned meanwhile, so it is not for this caller to give up.
+        """
+        if await self._pool.fetchrow(_SQL["fail_run"], run_id, reason) is None:
+            raise StaleWrite(f"run {run_id} is not being planned any more")
 
     async def begin_settling(self, run_id: str) -> None:
         """Record that all slices are through. A repeated call changes nothing."""
@@ -215,14 +223,19 @@ class PlanWriter:
         """
         try:
             async with self._connection.transaction():
-                await self._connection.execute(_SQL["insert_planned"], self._run_id, self._slice_size)
-                await self._connection.execute(_SQL["insert_skipped"], self._run_id)
-                row = await self._connection.fetchrow(_SQL["finish_plan"], self._run_id, selected, plan_hash)
+                await self._execute("insert_planned", self._run_id, self._slice_size)
+                await self._execute("insert_skipped", self._run_id)
+                row = await self._connection.fetchrow(
+                    _SQL["finish_plan"], self._run_id, selected, plan_hash, timeout=FINISH_SECONDS_MAX
+                )
+                if row is None:  # raised in here, so that nothing of a plan that comes too late is committed
+                    raise StaleWrite(f"run {self._run_id} is not being planned any more")
         except (asyncpg.CheckViolationError, asyncpg.UniqueViolationError) as error:
             raise StaleWrite(f"the plan of {self._run_id} met another one; it is made again") from error
-        if row is None:
-            raise StaleWrite(f"run {self._run_id} has been planned by another attempt")
         return _run_from(row)
+
+    async def _execute(self, name: str, *arguments: Any) -> None:
+        await self._connection.execute(_SQL[name], *arguments, timeout=FINISH_SECONDS_MAX)
 
 
 def _in_order(record: StagedLine | SkippedRow) -> tuple[Any, ...]:

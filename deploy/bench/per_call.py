@@ -1,4 +1,4 @@
-"""The process of the comparison: a worker with an activity per Stripe call, and the client that waits for it."""
+"""A process of its own: a worker with an activity per Stripe call, and the client that waits for it."""
 
 import asyncio
 import json
@@ -97,7 +97,7 @@ async def _run(job: PerCallJob) -> LoopResult:
                     client.execute_workflow(
                         ChargePerCall.run,
                         batch,
-                        id=f"bench-{batch.label}-{batch.first}",
+                        id=batch.workflow_id,
                         task_queue=TASK_QUEUE,
                     )
                     for batch in batches

@@ -21,6 +21,11 @@ class Batch(BaseModel):
     count: int
     at_once: int
 
+    @property
+    def workflow_id(self) -> str:
+        """The id of the workflow that charges it."""
+        return f"bench-{self.label}-{self.first}"
+
 
 @workflow.defn(name="BenchChargePerCall")
 class ChargePerCall:
@@ -45,6 +50,7 @@ async def _charge(due: Due) -> str:
     created: str = await workflow.execute_activity(
         "bench_create", due, start_to_close_timeout=CALL_SECONDS, result_type=str
     )
-    return await workflow.execute_activity(
+    status: str = await workflow.execute_activity(
         "bench_confirm", args=[created, due], start_to_close_timeout=CALL_SECONDS, result_type=str
     )
+    return status

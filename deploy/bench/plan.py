@@ -53,7 +53,7 @@ def _pairs(style: str | None, seconds: float, repetitions: int) -> tuple[PairPla
             at_once=64,
             warm_up_charges=500,
             seconds=seconds,
-            charges_min=300,
+            charges_min=1_000,
             charges_max=10_000,
         )
         for name in STYLES

@@ -16,9 +16,10 @@ def render_report(report: BenchReport) -> Iterator["RenderableType"]:
     machine = report.machine
     libraries = ", ".join(f"{name} {version}" for name, version in machine.libraries.items())
     yield (
-        f"{machine.cores} cores, {machine.processor}, {machine.system}, Python {machine.python}; {libraries}; "
-        f"load before {machine.load_before:g}. Medians (least-most). Only ratios carry over to other machines."
+        f"{machine.cores} cores, {machine.processor}, {machine.system}, Python {machine.python}; {libraries}."
+        f" Load average before: {machine.load_before:g}."
     )
+    yield "Medians (least-most). Only ratios carry over to other machines."
     for pair in report.pairs:
         yield ""
         yield from _render_pair(pair)
@@ -37,8 +38,8 @@ def render_report(report: BenchReport) -> Iterator["RenderableType"]:
         kill = report.kill
         yield ""
         yield (
-            f"Worker killed with {kill.in_flight} requests in flight for {kill.customers_affected} customers: "
-            f"{kill.repeated_requests} requests repeated, {kill.lookups} lookups; "
+            f"Worker killed with {kill.in_flight} sends in flight for {kill.customers_affected} customers:"
+            f" {kill.repeated_requests} requests repeated, {kill.lookups} lookups; "
             f"{kill.payments} of {kill.charges} payments in the book, {kill.double_charges} double charges."
         )
     if report.per_call is not None:

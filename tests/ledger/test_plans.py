@@ -8,7 +8,7 @@ from activities.ledger.database import Pool
 
 SEND_PATH = (
     "intend_first", "intend_again", "record_answers", "settle_charge", "defer_charge", "read_key",
-    "read_charges", "cancel_intended", "count_sends",
+    "read_charges", "cancel_intended",
 )  # fmt: skip
 WHOLE_TABLE = ("Seq Scan on", "hashed SubPlan", "charges_by_slice")
 

@@ -202,7 +202,8 @@ moved AS (
            AND NOT EXISTS (SELECT FROM keys k JOIN keys mine ON mine.key = i.key JOIN attempts a ON a.key = k.key
                             WHERE k.charge_id = i.charge_id AND k.operation = mine.operation
                               AND (a.key, a.send_no) IS DISTINCT FROM (i.key, i.send_no)
-                              AND a.proof IS DISTINCT FROM 'not_executed'))
+                              AND a.proof IS DISTINCT FROM 'not_executed'
+                              AND a.proved_state IS DISTINCT FROM 'refused'))
        AND ((c.state = i.before
              AND c.create_version = i.create_version
              AND c.confirm_version = i.confirm_version
@@ -223,22 +224,30 @@ alarmed AS (
 SELECT * FROM moved
 
 -- name: settle_charge
--- Apply what a lookup found, under I14: $1 charge_id $2 state before $3 create version $4 confirm version
--- $5 PaymentIntent before $6 state after $7 PaymentIntent found $8 latest charge $9 reason
-UPDATE charges c
-   SET state = $6,
-       payment_intent = coalesce(c.payment_intent, $7),
-       latest_charge = coalesce($8, c.latest_charge),
-       reason = $9,
-       due_at = NULL,
-       changed_at = ledger_now()
- WHERE c.charge_id = $1
-   AND ((c.state = $2
-         AND c.create_version = $3
-         AND c.confirm_version = $4
-         AND c.payment_intent IS NOT DISTINCT FROM $5::text)
-        OR ($6 IN ('succeeded', 'canceled') AND c.payment_intent = $7 AND c.state NOT IN ($6, 'succeeded')))
-RETURNING c.*
+-- Apply what a lookup found, under I14, and record the decision with it: who dies in between must not take an
+-- alarm along. $1 charge_id $2 state before $3 create version $4 confirm version $5 PaymentIntent before
+-- $6 state after $7 PaymentIntent found $8 latest charge $9 reason $10 decision $11 alarm $12 evidence
+WITH moved AS (
+    UPDATE charges c
+       SET state = $6,
+           payment_intent = coalesce(c.payment_intent, $7),
+           latest_charge = coalesce($8, c.latest_charge),
+           reason = $9,
+           due_at = NULL,
+           changed_at = ledger_now()
+     WHERE c.charge_id = $1
+       AND ((c.state = $2
+             AND c.create_version = $3
+             AND c.confirm_version = $4
+             AND c.payment_intent IS NOT DISTINCT FROM $5::text)
+            OR ($6 IN ('succeeded', 'canceled') AND c.payment_intent = $7 AND c.state NOT IN ($6, 'succeeded')))
+    RETURNING c.*
+),
+noted AS (
+    INSERT INTO decisions (charge_id, at, decision, reason, alarm, evidence)
+    SELECT charge_id, changed_at, $10, $9, $11, $12 FROM moved
+)
+SELECT * FROM moved
 
 -- name: defer_charge
 -- Say when the charge is looked at next, and why, without touching its state. $1 charge_id $2 fence
@@ -259,10 +268,6 @@ SELECT k.*, ledger_now() AS now, count(a.send_no) AS sends,
   FROM keys k LEFT JOIN attempts a USING (key)
  WHERE k.key = $1
  GROUP BY k.key
-
--- name: count_sends
--- How many sends of an operation were ever committed for a charge, at any version. $1 charge_id $2 operation
-SELECT count(*) FROM keys k JOIN attempts a USING (key) WHERE k.charge_id = $1 AND k.operation = $2
 
 -- name: cancel_intended
 -- The PaymentIntents of a charge that a cancel was ever intended for. $1 charge_id

@@ -19,10 +19,6 @@ SELECT * FROM billing_runs
 -- Runs, newest first. $1 limit
 SELECT * FROM billing_runs ORDER BY locked_at DESC, run_id LIMIT $1
 
--- name: owners_of_lines
--- Which of these charges another run owns. $1 charge_ids $2 run_id
-SELECT charge_id, run_id, state FROM charges WHERE charge_id = ANY ($1::text[]) AND run_id <> $2
-
 -- name: insert_planned
 -- Move the staged lines into the ledger; a line that another run owns becomes a skipped row with its reason.
 -- $1 run_id $2 slice size
@@ -56,11 +52,6 @@ UPDATE billing_runs r
        slices = (SELECT coalesce(max(slice_no) + 1, 0) FROM charges c WHERE c.run_id = r.run_id)
  WHERE run_id = $1 AND phase = 'locked'
 RETURNING *
-
--- name: plan_totals
--- What the run is to charge, per currency. $1 run_id
-SELECT currency, count(*) AS lines, sum(amount_minor)::bigint AS amount_minor
-  FROM charges WHERE run_id = $1 AND state <> 'skipped' GROUP BY currency ORDER BY currency
 
 -- name: begin_settling
 -- All slices have been worked through. $1 run_id
