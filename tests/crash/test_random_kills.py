@@ -1,4 +1,3 @@
-import asyncio
 import os
 import random
 
@@ -7,11 +6,6 @@ from tests.crash.world import World, expected_counts
 LINES = 300
 KILLS = 4
 SEED = int(os.environ.get("CHARGEONCE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
-
-
-async def _requests_reach(world: World, count: int) -> None:
-    while len(world.sim.requests) < count:
-        await asyncio.sleep(0.005)
 
 
 async def test_workers_killed_at_random_moments_leave_every_line_charged_once(world: World) -> None:
@@ -23,7 +17,7 @@ async def test_workers_killed_at_random_moments_leave_every_line_charged_once(wo
     moments = sorted(dice.sample(range(5, 2 * LINES - 60), KILLS))
     for moment in moments:
         worker = await world.start_worker()
-        await asyncio.wait_for(_requests_reach(world, moment), 60)
+        await world.wait_for_requests(moment)
         worker.kill()
         await worker.wait()
 

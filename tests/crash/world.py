@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from activities.plan import sha256_of
+from activities.sources.csv_file import sha256_of
 from deploy.postgres import Database
 from deploy.stripe_sim.testing import RunningSim
 from deploy.temporal_server import TemporalServer
@@ -109,6 +109,12 @@ class World:
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
         )
 
+    async def wait_for_requests(self, count: int) -> None:
+        """Wait until the simulator has seen `count` requests."""
+        async with asyncio.timeout(2 * DEADLINE_SECONDS):
+            while len(self.sim.requests) < count:
+                await asyncio.sleep(0.005)  # noqa: ASYNC110 - the journal has no event to wait for
+
     async def wait_for_death(self, worker: asyncio.subprocess.Process) -> None:
         """Wait until the worker has killed itself; anything else is a failure, with its log."""
         code = await asyncio.wait_for(worker.wait(), DEADLINE_SECONDS)
@@ -119,7 +125,8 @@ class World:
         connection = await asyncpg.connect(self.database.owner_url)
         try:
             rows = await connection.fetch(
-                "SELECT c.charge_id, c.state, c.reason, c.due_at - ledger_now() AS due_in, d.decision, d.reason AS why"
+                "SELECT c.charge_id, c.state, c.reason, c.due_at - ledger_now() AS due_in,"
+                " d.decision, d.reason AS why"
                 " FROM charges c LEFT JOIN decisions d USING (charge_id)"
                 " WHERE c.state IN ('planned', 'creating', 'prepared', 'confirming') LIMIT 20"
             )
