@@ -43,7 +43,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def draw_seed() -> int:
     """Return the seed of this run, and print it."""
     seed = int(os.environ.get("CHARGEONCE_SEED") or random.randrange(1 << 30))
-    print(f"CHARGEONCE_SEED={seed}")  # noqa: T201 - shown where the test fails
+    print(f"CHARGEONCE_SEED={seed}")
     return seed
 
 

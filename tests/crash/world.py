@@ -112,8 +112,8 @@ class World:
     async def wait_for_requests(self, count: int) -> None:
         """Wait until the simulator has seen `count` requests."""
         async with asyncio.timeout(2 * DEADLINE_SECONDS):
-            while len(self.sim.requests) < count:
-                await asyncio.sleep(0.005)  # noqa: ASYNC110 - the journal has no event to wait for
+            while len(self.sim.requests) < count:  # noqa: ASYNC110 - the journal has no event to wait for
+                await asyncio.sleep(0.005)
 
     async def wait_for_death(self, worker: asyncio.subprocess.Process) -> None:
         """Wait until the worker has killed itself; anything else is a failure, with its log."""

@@ -138,7 +138,7 @@ def _write(name: str, histories: list[WorkflowHistory]) -> None:
         path = FOLDER / (f"{name}_{number}.json" if len(histories) > 1 else f"{name}.json")
         events = json.loads(history.to_json())
         path.write_text(json.dumps(events, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(f"{path.name}: {len(history.events)} events")  # noqa: T201 - a tool that speaks to a terminal
+        print(f"{path.name}: {len(history.events)} events")
 
 
 if __name__ == "__main__":
