@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from activities.ledger.charges import ChargeLedger
+from activities.limiter import PAUSE_SECONDS_MAX
 from activities.send import Sender, Sent
 from activities.settle import OPERATION_OF, Settler, Step
 from workflows.domain.charge import Charge
@@ -43,7 +44,7 @@ class Breaker:
     no_answers_in_a_row: int = field(default=0)
 
     def observe(self, verdict: Verdict) -> None:
-        """Count what an answer says about the way to Stripe; open on credentials, silence, or server errors."""
+        """Count what an answer says about the way to Stripe; open on credentials, silence, server errors."""
         if verdict.cause is Cause.CREDENTIALS:
             self.reason = f"Stripe refuses the credentials ({verdict.reason}): mend them, then tick the run"
         elif verdict.cause is Cause.CAP:
@@ -51,9 +52,8 @@ class Breaker:
         if verdict.cause in _NO_ANSWERS:
             self.no_answers_in_a_row += 1
             if self.no_answers_in_a_row >= NO_ANSWERS_IN_A_ROW_MAX:
-                self.reason = (
-                    f"no answer of use from Stripe {self.no_answers_in_a_row} times in a row ({verdict.reason})"
-                )
+                times = f"{self.no_answers_in_a_row} times in a row"
+                self.reason = f"no answer of use from Stripe {times} ({verdict.reason})"
         else:
             self.no_answers_in_a_row = 0
 
@@ -94,6 +94,13 @@ class Carrier:
             if step.waiting:
                 return End.DEFERRED
             if step.sent is not None:
+                asked_seconds = step.sent.answer.retry_after_seconds or 0.0
+                if asked_seconds > PAUSE_SECONDS_MAX and not charge.is_settled:
+                    self._breaker.observe(step.sent.verdict)
+                    # Hours are no pause: as a due time they have a reason, and outlive this worker.
+                    return await self._defer(
+                        charge, asked_seconds, f"Stripe asks to wait {asked_seconds:.0f} s"
+                    )
                 tries = await self._weigh(step.sent, tries)
             if tries >= TRIES_MAX and not charge.is_settled:
                 return await self._leave_for_later(charge)
@@ -127,10 +134,11 @@ class Carrier:
             frozen, _ = await self._ledger.frozen_key(charge.key_of(operation, charge.version_of(operation)))
             rounds = max(1, frozen.sends // TRIES_MAX)
         seconds = min(LATER_SECONDS * 2.0 ** (rounds - 1), LATER_SECONDS_MAX)
+        return await self._defer(charge, seconds, charge.reason or "no determined answer yet")
+
+    async def _defer(self, charge: Charge, seconds: float, reason: str) -> End:
         try:
-            await self._ledger.defer(
-                charge, seconds=seconds, reason=charge.reason or "no determined answer yet"
-            )
+            await self._ledger.defer(charge, seconds=seconds, reason=reason)
         except StaleWrite:
             return End.SUPERSEDED
         return End.DEFERRED

@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.carry import Breaker, Carrier, End
 from activities.crash_points import CrashPoint, reach
+from activities.first_error import first_error
 from activities.gateway.requests import StripeAccount
 from activities.gateway.stripe_gateway import StripeGateway
 from activities.heartbeat import heartbeats
@@ -91,9 +92,10 @@ class ChargeActivities(contracts.ChargeActivities):
                 async with self._places:
                     ends[await carrier.carry(charge)] += 1
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self._carried_at_once, len(charges))):
-                group.create_task(carry_next())
+        with first_error():
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._carried_at_once, len(charges))):
+                    group.create_task(carry_next())
         if breaker.reason is None and ends[End.LEFT]:
             # A deploy is no failure: the next attempt starts at once, on another worker.
             raise ApplicationError(

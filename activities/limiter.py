@@ -15,6 +15,7 @@ SLOWEST_SHARE = 0.05
 SLOW_DOWN_FACTOR = 0.7
 RECOVERY_SHARE_PER_SECOND = 0.02
 PAUSE_SECONDS_DEFAULT = 1.0
+PAUSE_SECONDS_MAX = 60.0  # one answer must not silence an endpoint, and everyone's work on it, for an hour
 BURST_SECONDS = 0.05  # a waking event loop may catch up on this much, and no more
 
 
@@ -53,9 +54,10 @@ class Limiter:
             await asyncio.sleep(delay_seconds)
 
     def slow_down(self, endpoint: Endpoint, *, retry_after_seconds: float | None) -> None:
-        """Stripe said 429: pause, and go on more slowly; the rate recovers bit by bit."""
+        """Stripe said 429: pause, for 60 s at most, and go on more slowly; the rate recovers bit by bit."""
         now, bucket = self._clock(), self._buckets[endpoint]
         pause_seconds = PAUSE_SECONDS_DEFAULT if retry_after_seconds is None else retry_after_seconds
+        pause_seconds = min(pause_seconds, PAUSE_SECONDS_MAX)
         if bucket.next_free_seconds < now + pause_seconds:
             bucket.next_free_seconds = now + pause_seconds
             slowest = self._rate_max * SLOWEST_SHARE

@@ -12,13 +12,14 @@ from itertools import islice
 from pathlib import Path
 
 from activities.crash_points import CrashPoint, reach
+from activities.first_error import first_error
 from activities.gateway.findings import PaymentMethodKind
 from activities.gateway.requests import StripeAccount
 from activities.gateway.stripe_gateway import StripeGateway
 from activities.ledger.runs import PlanWriter, Run, RunLedger, SkippedRow, StagedLine
 from activities.limiter import Endpoint, Limiter
 from activities.sources import SourceLine, SourceProblem
-from activities.sources.csv_file import read_csv
+from activities.sources.csv_file import read_csv, sha256_of
 from workflows.contracts import RunRequest
 from workflows.domain.errors import InvalidInput, NothingWasSent
 from workflows.domain.keys import Identity
@@ -27,15 +28,6 @@ BATCH_ROWS = 1_000
 LOOKUPS_AT_ONCE = 32
 LOOKUP_TRIES_MAX = 5
 PROBLEMS_NAMED_MAX = 20
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes. Raises InvalidInput where it can't be read."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InvalidInput(f"the source {str(path)!r} can't be read: {error.strerror}") from error
 
 
 class Planner:
@@ -57,8 +49,7 @@ class Planner:
                 were not asked to be skipped. Nothing has been planned then.
         """
         path = Path(request.source)
-        if await asyncio.to_thread(sha256_of, path) != request.source_sha256:
-            raise InvalidInput(f"the source {request.source!r} has changed since the run was asked for")
+        await _refuse_changed(path, request.source_sha256)
         digest, selected, problems = hashlib.sha256(), 0, _Problems(skip=request.skip_invalid)
         async with self._ledger.planning(request.run_id, slice_size=request.slice_size) as writer:
             rows = _rows(path)
@@ -72,6 +63,8 @@ class Planner:
                     digest.update(_plan_line(line).encode())
                 reach(CrashPoint.PLAN_WHILE_STREAMING)
             problems.refuse_if_any()
+            # Once more: what was read between the first look and now is what was asked for, or nothing is.
+            await _refuse_changed(path, request.source_sha256)
             reach(CrashPoint.PLAN_BEFORE_COMMIT)
             run = await writer.finish(selected=selected, plan_hash=digest.hexdigest())
         reach(CrashPoint.PLAN_AFTER_COMMIT)
@@ -91,8 +84,9 @@ class Planner:
                     payment_method, reason = await self._find_payment_method(line.customer)
             return _staged(request, line, payment_method, reason)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(stage(line)) for line in lines]
+        with first_error():
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(stage(line)) for line in lines]
         staged = [task.result() for task in tasks]
         await writer.stage(staged)
         return staged
@@ -143,6 +137,11 @@ class _Problems:
     def refuse_if_any(self) -> None:
         if self._count:
             raise InvalidInput(f"{self._count} problems in the source: {'; '.join(self._named)}")
+
+
+async def _refuse_changed(path: Path, sha256: str) -> None:
+    if await asyncio.to_thread(sha256_of, path) != sha256:
+        raise InvalidInput(f"the source {str(path)!r} has changed since the run was asked for")
 
 
 def _rows(path: Path) -> Iterator[SourceLine | SourceProblem]:

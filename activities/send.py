@@ -6,10 +6,10 @@ is what `activities.settle` looks for.
 
 import asyncio
 import json
-import time
 from dataclasses import dataclass
 
 from activities.crash_points import CrashPoint, reach
+from activities.gateway.calls import boottime_seconds
 from activities.gateway.requests import (
     Request,
     StripeAccount,
@@ -184,8 +184,7 @@ def _check_against_intent(intent: Intent, answer: Answer, verdict: Verdict) -> V
 
 def _leave_by() -> float:
     # Read before the commit: a process frozen inside the commit thaws with a time that is long past.
-    # CLOCK_BOOTTIME also counts suspend.
-    return time.clock_gettime(time.CLOCK_BOOTTIME) + LEAVE_WITHIN_SECONDS
+    return boottime_seconds() + LEAVE_WITHIN_SECONDS
 
 
 def _reach(operation: Operation, moment: str) -> None:

@@ -1,5 +1,6 @@
 """Temporal's own development server as our child: one binary, SQLite, web UI, loopback only."""
 
+import hashlib
 import shutil
 import signal
 import sys
@@ -53,6 +54,7 @@ class TemporalServer:
         self._log_path = log_path or directory / "temporal.log"
         self._log_level = log_level
         self._dynamic_config = dict(dynamic_config or {})
+        self._mark = _mark_of(directory)
         self._child: Child | None = None
 
     @property
@@ -135,6 +137,9 @@ class TemporalServer:
         try:
             client = await Client.connect(self.address, namespace=NAMESPACE)
             service = client.workflow_service
+            # Whoever lost a race for the port would otherwise take the winner's server for its own, and have
+            # its workers bill the winner's runs from another ledger.
+            await service.describe_namespace(DescribeNamespaceRequest(namespace=self._mark))
             await service.describe_namespace(DescribeNamespaceRequest(namespace=NAMESPACE))
             retention = Duration()
             retention.FromTimedelta(RETENTION)
@@ -149,6 +154,7 @@ class TemporalServer:
 
     def _command(self) -> list[str]:
         command = [str(find_temporal()), "server", "start-dev", "--ip", LOOPBACK, "--port", str(self.port)]
+        command += ["--namespace", self._mark]
         command += ["--log-level", self._log_level, "--log-format", "json"]
         # The user's own Temporal profile is meant for another server.
         command += ["--disable-config-env", "--disable-config-file"]
@@ -161,6 +167,11 @@ class TemporalServer:
         for key, value in self._dynamic_config.items():
             command += ["--dynamic-config-value", f"{key}={value}"]
         return command
+
+
+def _mark_of(directory: Path) -> str:
+    """Return the name of an empty namespace by which a server proves that it is the one of this directory."""
+    return f"chargeonce-{hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]}"
 
 
 def find_temporal() -> Path:

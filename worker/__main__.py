@@ -1,11 +1,11 @@
-"""`python -m worker` is the worker process itself, as `chargeonce worker` starts it."""
+"""`python -m worker` is what `chargeonce worker` is, for a stack that starts and kills it."""
 
 import asyncio
 import sys
 
 import uvloop
 
-from worker.settings import Settings
+from worker.environment import load_settings
 from worker.temporal import run_worker
 from workflows.domain.errors import RefusedToStart
 
@@ -14,7 +14,7 @@ def main() -> int:
     """Run a worker until it is told to stop; 4 where it refused to start."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run_worker(Settings()))
+            runner.run(run_worker(load_settings()))
     except RefusedToStart as refusal:
         print(refusal, file=sys.stderr)
         return 4

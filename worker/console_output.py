@@ -23,6 +23,8 @@ class Output:
         if self.as_json:
             print(to_json(document), flush=True)
             return
+        if sys.stdout is None:  # closed by the caller (`>&-`), who wants the exit code alone
+            return
         console = open_console(sys.stdout)
         for part in render():
             console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))

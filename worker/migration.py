@@ -14,10 +14,7 @@ async def migrate_ledger(output: Output, database_url: str | None, *, app_role: 
     """
     if database_url is None:
         raise RefusedToStart(NOTHING_RUNS)
-    try:
-        applied = await migrate(database_url, app_role=app_role)
-    except OSError as error:
-        raise RefusedToStart(f"the ledger's database can't be reached: {error}") from error
+    applied = await migrate(database_url, app_role=app_role)
     output.result(
         {"applied": applied, "app_role": app_role},
         lambda: [f"applied {', '.join(applied)}" if applied else "nothing to apply: the schema is current"],

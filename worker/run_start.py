@@ -40,7 +40,7 @@ def run_start(output: Output, surroundings: Surroundings | None, command: StartC
 
     Raises:
         InvalidInput: The period or the file as a whole is wrong.
-        CommandFailed: 2: rows can't be billed, or nobody confirmed; 4: another run owns the period.
+        CommandFailed: 2: rows or the file can't be billed, or nobody confirmed; 4: another owns the period.
         RefusedToStart: Nothing to work with, or a live key without `--live`.
     """
     if command.yes and command.preview:
@@ -52,6 +52,13 @@ def run_start(output: Output, surroundings: Surroundings | None, command: StartC
     if command.preview:
         output.result({"period": str(period), **checked.document()}, lambda: _render_preview(checked))
         return
+    if not checked.lines:
+        # It would close at once, and own the period: the file that was meant could never be billed.
+        raise CommandFailed(
+            f"{checked.path} has no line to bill: nothing was started, and the period stays free",
+            exit_code=EXIT_USAGE,
+            details=checked.document(),
+        )
     if is_configured():
         load_settings(live=command.live).refuse_unspoken_live_key()
     if not command.yes:

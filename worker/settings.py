@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from workflows.contracts import Timing
 from workflows.domain.errors import RefusedToStart
 
-LIVE_PREFIXES = ("sk_live_", "rk_live_")
+TEST_PREFIXES = ("sk_test_", "rk_test_")  # any other key may be live: a new kind, or one with a stray space
 
 
 class Settings(BaseSettings):
@@ -38,6 +38,9 @@ class Settings(BaseSettings):
     ready_file: Path | None = None
 
     def refuse_unspoken_live_key(self) -> None:
-        """Raise RefusedToStart where the key is live and nobody said `--live`."""
-        if self.stripe_secret_key.get_secret_value().startswith(LIVE_PREFIXES) and not self.live:
-            raise RefusedToStart("the Stripe key is live, and --live was not said: nothing was started")
+        """Raise RefusedToStart where the key is not known for a test key and nobody said `--live`."""
+        if not self.live and not self.stripe_secret_key.get_secret_value().startswith(TEST_PREFIXES):
+            raise RefusedToStart(
+                "the Stripe key is live (it does not begin with sk_test_ or rk_test_), "
+                "and --live was not said: nothing was started"
+            )

@@ -1,15 +1,11 @@
 """A source file, looked at before anything starts: what can't be billed, and what the rest adds up to."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from activities.sources import SourceProblem
-from workflows.domain.errors import InvalidInput
-
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -58,10 +54,10 @@ def check_source(path: Path) -> CheckedSource:
         InvalidInput: The file can't be read or is empty. Rows that can't be billed are no exception: they are
             `problems`, all of them.
     """
-    from activities.sources.csv_file import read_csv  # noqa: PLC0415 - other commands read no files
+    from activities.sources.csv_file import read_csv, sha256_of  # noqa: PLC0415 - other commands read no files
 
     resolved = path.expanduser().resolve()
-    checked = CheckedSource(resolved, hash_file(resolved))
+    checked = CheckedSource(resolved, sha256_of(resolved))
     for item in read_csv(resolved):
         if isinstance(item, SourceProblem):
             checked.problems.append(item)
@@ -72,20 +68,6 @@ def check_source(path: Path) -> CheckedSource:
         total[0] += 1
         total[1] += item.amount_minor
     return checked
-
-
-def hash_file(path: Path) -> str:
-    """Return SHA-256 of a file's bytes in hex. Raises InvalidInput where it can't be read."""
-    digest = hashlib.sha256()
-    try:
-        if not path.is_file():  # a FIFO would be waited for, and be empty at the second reading
-            raise InvalidInput(f"the source {str(path)!r} is no regular file, or there is none of that name")
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-    except OSError as error:
-        raise InvalidInput(f"the source {str(path)!r} can't be read: {error.strerror}") from error
-    return digest.hexdigest()
 
 
 def describe_problem(problem: SourceProblem) -> str:

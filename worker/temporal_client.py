@@ -52,6 +52,20 @@ async def read_progress(handle: RunHandle) -> RunProgress | None:
         return None
 
 
+async def read_trouble(handle: RunHandle) -> str | None:
+    """Return why work of the run is being tried again, in one line; None where none is, or nobody answers."""
+    try:
+        described = await handle.describe(rpc_timeout=timedelta(seconds=QUERY_SECONDS))
+    except Exception:  # noqa: BLE001 - a courtesy, as above
+        return None
+    failures = [
+        activity.last_failure.message
+        for activity in described.raw_description.pending_activities
+        if activity.HasField("last_failure")
+    ]
+    return " ".join(failures[0].split()) if failures else None
+
+
 async def wake(handle: RunHandle) -> RunProgress:
     """Wake the run at once: it asks the ledger what is due now.
 

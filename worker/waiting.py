@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.ledger.runs import RunLedger
 from worker.failures import EXIT_FAILED, EXIT_REFUSED, CommandFailed
 from worker.run_view import RunView, view_run
-from worker.temporal_client import RunHandle, read_progress
+from worker.temporal_client import RunHandle, read_progress, read_trouble
 from workflows.contracts import RunReport
 
 POLL_SECONDS = 0.5
@@ -57,7 +57,8 @@ async def wait_for_run(
     settled for 120 s.
 
     Raises:
-        CommandFailed: The run refused its period, failed to plan, or its workflow ended in another way.
+        CommandFailed: The run refused its period, failed to plan, or its workflow ended in another way; or
+            the ledger has not answered for 120 s.
     """
     # Its pool logs a traceback for each lost connection; what matters of it is said in one line below.
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
@@ -133,7 +134,13 @@ class _Wait:
                 return await view_run(self._ledger, self._handle.id)
             except Exception as error:  # the driver's errors are the ledger's to name
                 if time.monotonic() > patient_until:
-                    raise
+                    raise CommandFailed(
+                        f"the ledger has not answered for {PATIENCE_SECONDS:.0f} s "
+                        f"({type(error).__name__}); the run goes on without this command: "
+                        f"chargeonce run show {self._handle.id}",
+                        exit_code=EXIT_FAILED,
+                        details={"run": self._handle.id},
+                    ) from error
                 self._say(f"the ledger does not answer ({type(error).__name__}); still trying")
                 await asyncio.sleep(POLL_SECONDS)
 
@@ -171,7 +178,7 @@ class _Wait:
         return Waited(view, round(now - self._began, 3), round(rate, 1))
 
     async def _ask_workflow(self, view: RunView) -> None:
-        """Say once what a person would otherwise wonder about: nobody works, or the run has halted."""
+        """Say once what a person would otherwise wonder about: nobody works, work fails, the run halts."""
         now = time.monotonic()
         if now - self._asked_workflow < ASK_WORKFLOW_SECONDS:
             return
@@ -180,6 +187,9 @@ class _Wait:
             if now - self._began > NOBODY_WORKS_SECONDS:
                 self._say("no worker has picked the run up yet: is one running (`chargeonce worker`)?")
             return
+        trouble = await read_trouble(self._handle)
+        if trouble is not None:
+            self._say(f"tried again until it works: {trouble}")
         progress = await read_progress(self._handle)
         if progress is not None and progress.halted is not None:
             self._say(

@@ -112,7 +112,6 @@ class RunState(Message):
     """What a run carries through continue-as-new: a handful of counters, never customers."""
 
     generation: int = 0
-    owner: str = ""
     phase: str = "lock"
     slices: int = 0
     next_slice: int = 0

@@ -34,7 +34,7 @@ TIMINGS = {
     Timing.TESTS: TimingSeconds(heartbeat=1, ledger=3, sticky_queue=1, drain=10, poll_max=1, retry_max=1),
 }
 
-PLAN_SECONDS = timedelta(hours=2)  # a million rows take minutes; a lost worker is noticed by heartbeat
+PLAN_SECONDS = timedelta(days=2)  # a million customers asked how they pay take half a day; heartbeats tell
 SLICE_SECONDS = timedelta(hours=6)  # a slice under a low rate limit is slow, not dead: heartbeats tell
 
 

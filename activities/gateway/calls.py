@@ -30,7 +30,7 @@ _SDK_WORDS = frozenset(
     {"api_key", "base", "content_type", "headers", "idempotency_key", "max_network_retries", "method_"}
     | {"stripe_account", "stripe_context", "stripe_version", "url_", "usage"}
 )
-_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # counts suspend, where the system has it
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,11 @@ class Reply:
 
     answer: Answer
     body: Mapping[str, Any] | None
+
+
+def boottime_seconds() -> float:
+    """Return the clock that `leave_by` is compared with; it counts suspend where a system has such."""
+    return time.clock_gettime(_BOOT_CLOCK)
 
 
 def silence_sdk() -> None:
@@ -126,7 +131,7 @@ class StripeCalls:
         key: IdempotencyKey,
         leave_by: float | None,
     ) -> Reply:
-        """Send once, or not at all if CLOCK_BOOTTIME is past `leave_by` when a connection is free."""
+        """Send once, or not at all if `boottime_seconds` is past `leave_by` when a connection is free."""
         return await self._call("post", path, parameters, account=account, key=key, leave_by=leave_by)
 
     async def _call(
@@ -143,7 +148,7 @@ class StripeCalls:
         async with self._slots:  # waiting for a connection is ours, so it is outside the timeout
             if self._closed:
                 return self._silence(Transport.NOT_SENT, "the gateway is closed")
-            if leave_by is not None and time.clock_gettime(_BOOT_CLOCK) > leave_by:
+            if leave_by is not None and boottime_seconds() > leave_by:
                 return self._silence(Transport.NOT_SENT, "too late: the time to send had passed")
             exchange = Exchange()
             CURRENT_EXCHANGE.set(exchange)

@@ -94,7 +94,7 @@ class StripeGateway:
             path: The frozen path.
             parameters: The frozen parameters, sent as they are.
             key: The committed key. An empty one would make the SDK invent a random one: a second charge.
-            leave_by_boottime_seconds: CLOCK_BOOTTIME after which the request must not leave any more
+            leave_by_boottime_seconds: The `boottime_seconds` after which the request must not leave any more
                 (invariant I6), looked at when a connection is free; None is no limit.
 
         Raises:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import asyncpg
 
 from activities.ledger import sql
+from activities.ledger.database import connect
 from workflows.domain.errors import InvalidInput, RefusedToStart, invariant
 
 _SQL = sql.load("runs.sql")
@@ -55,10 +56,7 @@ async def _read(connection: "asyncpg.Connection[asyncpg.Record]") -> ClockReadin
 
 @asynccontextmanager
 async def _connection(database_url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    try:
-        connection = await asyncpg.connect(database_url)
-    except (OSError, asyncpg.PostgresError) as error:
-        raise RefusedToStart(f"the ledger's database can't be reached: {error}") from error
+    connection = await connect(database_url)
     try:
         yield connection
     except asyncpg.UndefinedTableError as error:

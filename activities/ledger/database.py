@@ -1,8 +1,8 @@
 """The pool: every connection of the ledger is opened here, and checked for what durability rests on."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TypeAlias
 
 import asyncpg
@@ -15,6 +15,33 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 STATEMENT_TIMEOUT_SECONDS = 60.0
+SERVER_VERSION_MIN = 180_000
+
+
+async def connect(database_url: str) -> "asyncpg.Connection[asyncpg.Record]":
+    """Return one connection, for whoever needs no pool. Raises RefusedToStart where none can be had."""
+    with _reachable():
+        return await asyncpg.connect(database_url)
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    try:
+        yield
+    except ValueError:  # asyncpg repeats what it can't read, which may be part of the password
+        raise RefusedToStart("the URL of the ledger's database can't be right") from None
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise RefusedToStart(f"the ledger's database can't be reached: {error}") from error
+
+
+def refuse_older_server(version_number: int) -> None:
+    """Raise RefusedToStart below PostgreSQL 18: answers are recorded with `RETURNING old.*`.
+
+    Met at the first answer instead, the error would come after money has moved.
+    """
+    if version_number < SERVER_VERSION_MIN:
+        major, needed = version_number // 10_000, SERVER_VERSION_MIN // 10_000
+        raise RefusedToStart(f"the ledger needs PostgreSQL {needed} or newer, and this is {major}")
 
 
 async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
@@ -36,9 +63,9 @@ async def open_pool(database_url: str, *, connections: int = 8) -> AsyncIterator
     """Yield a pool of at most `connections` connections to the ledger.
 
     Raises:
-        RefusedToStart: The database can't be reached, or has no schema yet.
+        RefusedToStart: The database can't be reached, is too old, or has no schema yet.
     """
-    try:
+    with _reachable():
         pool = await asyncpg.create_pool(
             database_url,
             min_size=1,
@@ -52,9 +79,8 @@ async def open_pool(database_url: str, *, connections: int = 8) -> AsyncIterator
                 "enable_seqscan": "off",  # why: sql/charges.sql
             },
         )
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise RefusedToStart(f"the ledger's database can't be reached: {error}") from error
     try:
+        refuse_older_server(int(await pool.fetchval("SHOW server_version_num")))
         if await pool.fetchval("SELECT to_regclass('billing_runs')") is None:
             raise RefusedToStart("the database has no ledger yet: run `chargeonce migrate`")
         yield pool

@@ -10,6 +10,7 @@ from importlib.resources import files
 
 import asyncpg
 
+from activities.ledger.database import connect, refuse_older_server
 from workflows.domain.errors import InvalidInput, RefusedToStart
 
 _LOCK = 7_240_911  # any constant: the advisory lock that serialises migrators
@@ -23,7 +24,6 @@ GRANT USAGE ON SCHEMA public TO {role};
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role};
 GRANT INSERT, UPDATE ON billing_runs, charges, keys, attempts TO {role};
 GRANT INSERT ON skipped_rows, takeovers, decisions TO {role};
-GRANT DELETE ON skipped_rows TO {role};
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};
 """
 
@@ -60,10 +60,12 @@ async def migrate(
             of a database decides; production leaves it False.
 
     Raises:
-        RefusedToStart: An applied migration was edited, or the database is newer than this version.
+        RefusedToStart: The database can't be reached, its server is too old, an applied migration was
+            edited, or the schema is newer than this version.
     """
-    connection = await asyncpg.connect(database_url)
+    connection = await connect(database_url)
     try:
+        refuse_older_server(int(await connection.fetchval("SHOW server_version_num")))
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
         await connection.execute(_LEDGER)
         applied = await _apply_missing(connection)

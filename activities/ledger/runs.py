@@ -14,9 +14,7 @@ from workflows.domain.errors import RefusedToStart, StaleWrite, invariant
 
 _SQL = sql.load("runs.sql")
 
-# Pooled sessions live on: one whose planner was cut off while it tidied up still has its tables.
 _STAGING = """
-DROP TABLE IF EXISTS staged_lines, staged_skips;
 CREATE TEMPORARY TABLE staged_lines (
     charge_id text NOT NULL, account text NOT NULL, customer text NOT NULL, period text NOT NULL,
     line text NOT NULL, source_row bigint NOT NULL, currency text NOT NULL, amount_minor bigint NOT NULL,
@@ -138,6 +136,8 @@ class RunLedger:
         No transaction is open while it gathers; `finish` turns everything into the plan in one.
         """
         async with self._pool.acquire() as connection:
+            # Sessions are pooled: one whose planner was cut off while it tidied up still has its tables.
+            await connection.execute(_DROP_STAGING)
             await connection.execute(_STAGING)
             try:
                 yield PlanWriter(connection, run_id, slice_size)

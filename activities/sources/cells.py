@@ -17,6 +17,7 @@ DESCRIPTION_CHARACTERS_MAX = 500
 LINE_DEFAULT = "base"
 
 _LAYOUT_CHARACTERS = frozenset("\n\r\t")
+_PATH_STEPS = frozenset({".", ".."})  # quoted or not, every client resolves them: another path is asked then
 _INVISIBLE = frozenset({"Cf", "Zl", "Zp"})
 
 
@@ -47,11 +48,13 @@ def read_customer(cell: str) -> str:
     """Return the canonical customer id.
 
     Raises:
-        InvalidInput: Missing, or no readable identity.
+        InvalidInput: Missing, no readable identity, or one that a URL's path can't hold.
     """
     text = read_identity(cell, CUSTOMER_CHARACTERS_MAX)
     if not text:
         raise InvalidInput("customer is missing")
+    if text in _PATH_STEPS or "/" in text:
+        raise InvalidInput(f"{echo(text)} can't be asked for at Stripe")
     return text
 
 

@@ -6,8 +6,10 @@ of). Columns: `customer`, `currency`, exactly one of `amount` (decimal, major un
 """
 
 import csv
+import hashlib
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -22,6 +24,16 @@ from activities.sources.physical_lines import (
 from workflows.domain.errors import InvalidInput
 
 
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes in hex.
+
+    Raises:
+        InvalidInput: The file can't be opened or read, or is no regular file.
+    """
+    with _readable(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def read_csv(path: Path) -> Iterator[SourceLine | SourceProblem]:
     """Yield every line of the file that can be billed exactly, and every reason why others can't, by row.
 
@@ -31,15 +43,23 @@ def read_csv(path: Path) -> Iterator[SourceLine | SourceProblem]:
     Raises:
         InvalidInput: The file can't be opened or read, is no regular file, or is empty.
     """
+    # A byte that is not UTF-8 becomes a lone surrogate, which spoils its own row and no other.
+    with (
+        _readable(path),
+        path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file,
+    ):
+        yield from _read_records(file, path)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
         # Opening a FIFO would wait for its writer for ever.
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
             raise InvalidInput(f"the source {str(path)!r} is {kind}")
-        # A byte that is not UTF-8 becomes a lone surrogate, which spoils its own row and no other.
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
-            yield from _read_records(file, path)
+        yield
     except OSError as error:
         raise InvalidInput(f"the source {str(path)!r} can't be read: {error.strerror}") from error
 

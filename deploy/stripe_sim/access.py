@@ -12,7 +12,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Basic realm="Stripe"'}
 
 def check_key(headers: Mapping[str, str], settings: Settings) -> None:
     """Accept the API key, or raise ApiError 401, which is never stored under an idempotency key."""
-    key = _read_key(headers.get("Authorization", ""))
+    key = _read_key(headers.get("authorization", ""))
     if not key:
         message = (
             "You did not provide an API key. You need to provide your API key in the Authorization header, "
@@ -35,7 +35,7 @@ def refused_key(key: str) -> ApiError:
 
 def read_account(headers: Mapping[str, str], settings: Settings) -> str:
     """Return the account that the request speaks of: its `Stripe-Account`, or the simulator's own."""
-    return headers.get("Stripe-Account") or settings.account
+    return headers.get("stripe-account") or settings.account
 
 
 def _read_key(authorization: str) -> str:

@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from deploy.stripe_sim.due import settle_due
 from deploy.stripe_sim.faults import FaultPlanError, parse_plan
-from deploy.stripe_sim.payments import settle_due
 from deploy.stripe_sim.seeding import SeedError, seed_account
 from deploy.stripe_sim.settings import SettingsError
 from deploy.stripe_sim.simulator import Simulator
+from deploy.stripe_sim.webhook_admin import CONTROLS as WEBHOOK_CONTROLS
 
 Json = dict[str, Any]
 PAGE_SIZE_DEFAULT = 1_000
@@ -24,9 +25,9 @@ class AdminError(Exception):
 
 def answer_admin(simulator: Simulator, method: str, path: str, query: dict[str, str], body: bytes) -> Json:
     """Answer one control request, or raise AdminError."""
-    control = _CONTROLS.get((method, path))
+    control = CONTROLS.get((method, path))
     if control is None:
-        raise AdminError(404, f"no {method} {path} here; there are {', '.join(map(' '.join, _CONTROLS))}")
+        raise AdminError(404, f"no {method} {path} here; there are {', '.join(map(' '.join, CONTROLS))}")
     settle_due(simulator)
     try:
         document = json.loads(body) if body else {}
@@ -73,7 +74,10 @@ def _show_faults(simulator: Simulator, _query: Json, _document: Any) -> Json:
 
 
 def _set_faults(simulator: Simulator, query: Json, document: Any) -> Json:
-    simulator.replace_faults(parse_plan(document))
+    plan = parse_plan(document)
+    if isinstance(document, dict) and "webhooks" in document:
+        simulator.courier.replace_faults(document["webhooks"])
+    simulator.replace_faults(plan)
     return _show_faults(simulator, query, document)
 
 
@@ -132,7 +136,7 @@ def _show_summary(simulator: Simulator, query: Json, _document: Any) -> Json:
     return summarize(simulator, query.get("identity"))
 
 
-_CONTROLS: dict[tuple[str, str], Callable[[Simulator, Json, Any], Json]] = {
+CONTROLS: dict[tuple[str, str], Callable[[Simulator, Json, Any], Json]] = {
     ("GET", "/_sim/health"): _show_health,
     ("GET", "/_sim/clock"): _show_clock,
     ("POST", "/_sim/clock"): _move_clock,
@@ -145,4 +149,5 @@ _CONTROLS: dict[tuple[str, str], Callable[[Simulator, Json, Any], Json]] = {
     ("GET", "/_sim/journal"): _show_journal,
     ("GET", "/_sim/book"): _show_book,
     ("GET", "/_sim/book/summary"): _show_summary,
+    **WEBHOOK_CONTROLS,
 }

@@ -8,6 +8,7 @@ from deploy.stripe_sim.paging import show_list
 from deploy.stripe_sim.shapes import Json
 from deploy.stripe_sim.shapes_of_money import show_transaction
 from deploy.stripe_sim.simulator import Call
+from deploy.stripe_sim.store import AccountData
 
 
 def retrieve_transaction(call: Call) -> Json:
@@ -21,20 +22,23 @@ def retrieve_transaction(call: Call) -> Json:
 def list_transactions(call: Call) -> Json:
     """GET /v1/balance_transactions."""
     ledger = call.account.ledger
-    wanted = {name: take_text(call.params, name) for name in ("type", "source", "currency", "payout")}
+    kind, currency = take_text(call.params, "type"), take_text(call.params, "currency")
+    source, payout = take_text(call.params, "source"), take_text(call.params, "payout")
+    numbers = None if source is None else _numbers_of(call.account, source)
 
     def read(number: int) -> Entry | None:
+        if payout is not None or (numbers is not None and number not in numbers):
+            return None
         entry = ledger.read(number)
-        found = {"type": entry.kind, "source": entry.source, "currency": entry.currency, "payout": None}
-        matches = all(text is None or found[name] == text for name, text in wanted.items())
-        return entry if matches else None
+        return entry if kind in {None, entry.kind} and currency in {None, entry.currency} else None
 
     page, has_more = take_numbered_page(
         call.params,
-        len(ledger),
+        ledger.created,
+        monotone=ledger.monotone,
+        since=float("-inf"),
         find=lambda cursor: None if (entry := ledger.find(cursor)) is None else entry.number,
         read=read,
-        created=lambda entry: entry.created,
         noun="balance_transaction",
     )
     shown = [show_transaction(entry, call.now) for entry in page]
@@ -43,18 +47,31 @@ def list_transactions(call: Call) -> Json:
 
 def retrieve_balance(call: Call) -> Json:
     """GET /v1/balance: everything that ever moved, since nothing is ever paid out."""
-    now = call.now
-    sums: dict[str, dict[str, int]] = {"available": {}, "pending": {}}
-    for number in range(len(call.account.ledger)):
-        entry = call.account.ledger.read(number)
-        part = sums["available" if entry.available_on <= now else "pending"]
-        part[entry.currency] = part.get(entry.currency, 0) + entry.amount - entry.fee
-    shown = {
-        part: [
-            {"amount": amount, "currency": currency, "source_types": {"card": amount}}
-            for currency, amount in sorted(by_currency.items())
-        ]
-        or [{"amount": 0, "currency": "usd", "source_types": {"card": 0}}]
-        for part, by_currency in sums.items()
+    available, pending = call.account.ledger.add_up(call.now)
+    return {
+        "object": "balance",
+        "available": _show_sums(available),
+        "livemode": False,
+        "pending": _show_sums(pending),
     }
-    return {"object": "balance", "livemode": False, **shown}
+
+
+def _show_sums(sums: dict[str, int]) -> list[Json]:
+    return [
+        {"amount": amount, "currency": currency, "source_types": {"card": amount}}
+        for currency, amount in sorted((sums or {"usd": 0}).items())
+    ]
+
+
+def _numbers_of(account: AccountData, source: str) -> set[int]:
+    transactions: list[str | None] = []
+    charge, refund = account.charges.by_id.get(source), account.refunds.by_id.get(source)
+    dispute = account.disputes.by_id.get(source)
+    if charge is not None:
+        transactions.append(charge.transaction)
+    elif refund is not None:
+        transactions += [refund.transaction, refund.failure_transaction]
+    elif dispute is not None:
+        transactions += dispute.transactions
+    entries = [account.ledger.find(transaction) for transaction in transactions if transaction is not None]
+    return {entry.number for entry in entries if entry is not None}

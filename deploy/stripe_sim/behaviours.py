@@ -19,8 +19,8 @@ class Behaviour:
 
     `authentication` says when the bank asks for its customer: never, only on session, or always.
     `declines_first` is the number of confirms that fail before one succeeds; zero means that `outcome` holds
-    every time. `dispute` is the reason of the dispute that follows a success ("inquiry" opens one that takes no
-    money yet); `refund` says what becomes of a refund.
+    every time. `dispute` is the reason of the dispute that follows a success ("inquiry" opens one that takes
+    no money yet); `refund` says what becomes of a refund.
     """
 
     outcome: Outcome = "succeed"

@@ -33,7 +33,7 @@ def capture_intent(call: Call) -> Json:
         )
     if amount is not None and not 1 <= amount <= intent.amount:
         raise bad_request(
-            "The amount to capture must be greater than zero and less than or equal to the authorized amount.",
+            "The amount to capture must be greater than zero and at most the authorized amount.",
             code="amount_too_large" if amount > intent.amount else "parameter_invalid_integer",
             param="amount_to_capture",
         )
@@ -54,6 +54,7 @@ def capture(cause: Cause, intent: PaymentIntent, amount: int | None) -> None:
     charge.amount_refunded = charge.amount - charge.amount_captured
     intent.status, intent.settle_at = "succeeded", None
     collect(cause, charge, behaviour_of(_documented_id(cause, charge)))
+    cause.account.charges.save(charge)
     cause.account.intents.save(intent)
     cause.announce("charge.captured", charge, before)
     cause.announce("payment_intent.succeeded", intent)

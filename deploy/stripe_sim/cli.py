@@ -13,6 +13,7 @@ from deploy.stripe_sim.faults import FaultPlanError, read_plan
 from deploy.stripe_sim.serving import run_until_signal
 from deploy.stripe_sim.settings import Settings, SettingsError
 from deploy.stripe_sim.simulator import Simulator
+from deploy.stripe_sim.webhook_plan import WebhookPlanError, parse_webhook_plan, read_webhook_plan
 
 EXIT_DRIFT: Final = 3
 EXIT_REFUSED: Final = 4
@@ -80,8 +81,9 @@ def serve(
         simulator.settings = simulator.settings.with_changes(changes)
         if faults is not None:
             simulator.faults.replace(read_plan(faults))
+            simulator.courier.replace_faults(read_webhook_plan(faults))
         run_until_signal(simulator, host=host, port=port, ready_file=ready_file)
-    except (SettingsError, FaultPlanError, OSError) as error:
+    except (SettingsError, FaultPlanError, WebhookPlanError, OSError) as error:
         _refuse(str(error))
 
 
@@ -143,6 +145,24 @@ def journal(
     _print(shown, "\n".join([*lines, f"{shown['total']} requests in all"]), as_json=as_json)
 
 
+@app.command(epilog="Examples:  sim webhooks    sim webhooks --limit 20 --json")
+def webhooks(
+    *,
+    url: Url = None,
+    since: Annotated[int, typer.Option(min=0, help="Start after this attempt.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show the attempts to deliver webhooks."""
+    shown = _call(url, "GET", f"/_sim/webhooks/deliveries?since={since}&limit={limit}")
+    lines = [
+        f"{entry['status'] or '---'}  {entry['type']:<32} {entry['event']}  try {entry['attempt']}  "
+        f"{entry['outcome']}  {entry['url']} {' '.join(entry['faults'])}".rstrip()
+        for entry in shown["deliveries"]
+    ]
+    _print(shown, "\n".join([*lines, f"{shown['total']} attempts in all"]), as_json=as_json)
+
+
 @faults_app.command("show", epilog="Example:  sim faults show --json")
 def show_faults(*, url: Url = None, as_json: AsJson = False) -> None:
     """Show the faults in force and how often each was met."""
@@ -158,8 +178,11 @@ def set_faults(
 ) -> None:
     """Put the faults of a file in force, instead of those that are."""
     try:
-        document = {"faults": [fault.show() for fault in read_plan(file)]}
-    except FaultPlanError as error:
+        document = {
+            "faults": [fault.show() for fault in read_plan(file)],
+            "webhooks": [fault.show() for fault in parse_webhook_plan(read_webhook_plan(file))],
+        }
+    except (FaultPlanError, WebhookPlanError) as error:
         _refuse(str(error), exit_code=2)
     _print_faults(_call(url, "PUT", "/_sim/faults", document), as_json=as_json)
 

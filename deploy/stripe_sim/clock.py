@@ -50,6 +50,10 @@ class SimClock:
         for listener in self.on_move:
             listener()
 
+    def restore(self, offset_seconds: float, frozen_at: float | None) -> None:
+        """Stand where the clock stood when it was written down."""
+        self.offset_seconds, self.frozen_at = offset_seconds, frozen_at
+
     def http_date(self) -> str:
         """Return the simulated time as a `Date` header, built once a second."""
         second = int(self.now())

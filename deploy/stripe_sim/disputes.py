@@ -1,10 +1,11 @@
 """/v1/disputes, and how a dispute goes."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from deploy.stripe_sim.behaviours import behaviour_of
 from deploy.stripe_sim.errors import ApiError, missing_object
-from deploy.stripe_sim.fees import dispute_fee
+from deploy.stripe_sim.fees import DISPUTE_FEE
 from deploy.stripe_sim.forms import (
     Params,
     merge_metadata,
@@ -109,7 +110,7 @@ def close_dispute(call: Call) -> Json:
 def list_disputes(call: Call) -> Json:
     """GET /v1/disputes."""
     shelf = call.account.disputes
-    items = shelf.in_order
+    items: Sequence[Dispute] = shelf.in_order
     for field in ("charge", "payment_intent"):
         wanted = take_text(call.params, field)
         if wanted is not None:
@@ -148,7 +149,7 @@ def _close(cause: Cause, dispute: Dispute, status: str) -> None:
 
 
 def _withdraw(cause: Cause, dispute: Dispute) -> None:
-    adjust(cause, dispute, amount=-dispute.amount, fee=dispute_fee(dispute.currency))
+    adjust(cause, dispute, amount=-dispute.amount, fee=DISPUTE_FEE)
 
 
 def _find(call: Call) -> Dispute:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from deploy.stripe_sim.captures import expire_authorization
+from deploy.stripe_sim.deferred import execute_deferred
 from deploy.stripe_sim.disputes import close_unanswered, open_dispute
 from deploy.stripe_sim.payments import settle_debit
 from deploy.stripe_sim.refunds import settle_refund
@@ -33,4 +34,5 @@ _HANDLERS: Final[dict[str, Callable[[Cause, Any], None]]] = {
     "charge": open_dispute,
     "refund": settle_refund,
     "dispute": close_unanswered,
+    "deferred": execute_deferred,
 }

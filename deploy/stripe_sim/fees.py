@@ -2,7 +2,7 @@
 
 The rates are those of Stripe's public US price list for cards and ACH and of its euro list for SEPA
 (stripe.com/pricing); an account's own contract differs. A fee is not given back with a refund
-(docs.stripe.com/refunds), and a lost or open dispute costs its own.
+(docs.stripe.com/refunds), and a dispute costs its own. Fixed parts are so many minor units in every currency.
 """
 
 from typing import Final
@@ -13,29 +13,17 @@ CARD_FIXED: Final = 30
 US_DEBIT_BASIS_POINTS: Final = 80
 US_DEBIT_MAX: Final = 500
 SEPA_FIXED: Final = 35
-DISPUTE: Final = 1_500
-ZERO_DECIMAL: Final = frozenset(
-    "bif clp djf gnf jpy kmf krw mga pyg rwf vnd vuv xaf xof xpf".split()  # noqa: SIM905 - a list of codes reads best so
-)
+DISPUTE_FEE: Final = 1_500
 
 
-def charge_fee(kind: str, amount: int, currency: str) -> int:
+def charge_fee(kind: str, amount: int) -> int:
     """Return the fee for a successful payment of this kind, in minor units of its currency."""
     if kind == "us_bank_account":
         return min(US_DEBIT_MAX, _share(amount, US_DEBIT_BASIS_POINTS))
     if kind == "sepa_debit":
         return min(amount, SEPA_FIXED)
-    return min(amount, _share(amount, CARD_BASIS_POINTS) + _scale(CARD_FIXED, currency))
-
-
-def dispute_fee(currency: str) -> int:
-    """Return the fee for a dispute, in minor units of its currency."""
-    return _scale(DISPUTE, currency)
+    return min(amount, _share(amount, CARD_BASIS_POINTS) + CARD_FIXED)
 
 
 def _share(amount: int, basis_points: int) -> int:
     return (amount * basis_points + BASIS_POINTS // 2) // BASIS_POINTS
-
-
-def _scale(fee: int, currency: str) -> int:
-    return fee if currency not in ZERO_DECIMAL else fee // 100 or 1

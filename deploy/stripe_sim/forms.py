@@ -52,11 +52,16 @@ def _put_nested(params: Params, name: str, value: str) -> None:
     node[last] = value
 
 
-def refuse_unknown(params: Params, allowed: frozenset[str], *, inside: str = "") -> None:
-    """Refuse parameters that the endpoint does not have (400 `parameter_unknown`)."""
+def refuse_unknown(
+    params: Params, allowed: frozenset[str], *, inside: str = "", unmodelled: frozenset[str] = frozenset()
+) -> None:
+    """Refuse parameters that the endpoint does not have (400 `parameter_unknown`), or has only at Stripe."""
     unknown = [f"{inside}[{name}]" if inside else name for name in params if name not in allowed]
     if unknown:
         plural = "s" if len(unknown) > 1 else ""
+        if unmodelled.issuperset(unknown):
+            message = f"Stripe has the parameter{plural} {', '.join(unknown)}; this simulator does not."
+            raise bad_request(message, code="parameter_unknown", param=unknown[0])
         message = f"Received unknown parameter{plural}: {', '.join(unknown)}"
         raise bad_request(message, code="parameter_unknown", param=unknown[0])
 

@@ -46,8 +46,13 @@ class Slot:
     answer: Answer | None = None
 
 
+def name_key(account: str, key: str) -> str:
+    """Return what a key of an account is called here; made once per request, since all tables share it."""
+    return f"{account} {key}"
+
+
 class KeyRing:
-    """All keys of all accounts: those in flight in memory, those with an answer in the log."""
+    """All keys of all accounts, by name: those in flight in memory, those with an answer in the log."""
 
     def __init__(self, *, clock: SimClock, log: Log, settings: Callable[[], Settings], seed: int) -> None:
         self._clock = clock
@@ -63,9 +68,7 @@ class KeyRing:
     def __len__(self) -> int:
         return len(self._running) + self._kept
 
-    def open(
-        self, account: str, key: str, *, path: str, fingerprint: str, request_id: str
-    ) -> tuple[bool, Slot]:
+    def open(self, name: str, key: str, *, path: str, fingerprint: str, request_id: str) -> tuple[bool, Slot]:
         """Return whether this request is the first with its key, and the key's slot.
 
         Raises ApiError: 400 `idempotency_error` for another path or other parameters, 409
@@ -75,7 +78,6 @@ class KeyRing:
             raise bad_request(
                 f"Idempotency keys can have up to {KEY_CHARACTERS_MAX} characters; yours has {len(key)}."
             )
-        name = f"{account} {key}"
         slot = self._running.get(name) or self._load(name)
         if slot is None:
             self._forget_oldest()
@@ -91,9 +93,16 @@ class KeyRing:
             raise ApiError(409, message, code="idempotency_key_in_use")
         return False, slot
 
-    def store(self, account: str, key: str, slot: Slot, answer: Answer) -> None:
+    def running(self, name: str) -> Slot | None:
+        """Return the slot of a key whose first request is running."""
+        return self._running.get(name)
+
+    def hold(self, name: str, slot: Slot) -> None:
+        """Put a key in use again whose first request was running when the simulator stopped."""
+        self._running[name] = slot
+
+    def store(self, name: str, slot: Slot, answer: Answer) -> None:
         """Keep the answer of the first request."""
-        name = f"{account} {key}"
         slot.answer = answer
         address = self._log.append(
             *("key", name, slot.path, slot.fingerprint, slot.opened_at),
@@ -104,9 +113,8 @@ class KeyRing:
             del self._running[name]
         self._keep(name, address)
 
-    def abandon(self, account: str, key: str, slot: Slot) -> None:
+    def abandon(self, name: str, slot: Slot) -> None:
         """Forget a key whose request did not begin to execute."""
-        name = f"{account} {key}"
         if slot.answer is None and self._running.get(name) is slot:
             del self._running[name]
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Final
 
+from deploy.stripe_sim.idempotency import name_key
 from deploy.stripe_sim.log import Log
 from deploy.stripe_sim.rows import Index, Rows
 
-RECENT_REQUESTS_MAX: Final = 4_096
+RECENT_REQUESTS_MAX: Final = 1_024
 _LOST: Final = 0  # no record stands at address 0: every batch begins with its length
 
 
@@ -90,11 +91,13 @@ class Requests(Rows[Request]):
                 break  # still running: nothing else remembers it
             del self._recent[oldest]
 
-    def restore(self, address: int, ordinal: int) -> None:
-        """Take a request from the log."""
+    def restore(self, address: int, ordinal: int) -> bool:
+        """Take a request from the log, and return whether it is the first record of it."""
         while len(self._addresses) < ordinal:
             self._addresses.append(_LOST)
+        is_first = self._addresses[ordinal - 1] == _LOST
         self._addresses[ordinal - 1] = address
+        return is_first
 
     def _read(self, position: int) -> Request:
         request = self._recent.get(position)
@@ -119,12 +122,20 @@ class Journal:
         self._times_seen = Index()
 
     def open(
-        self, *, at: float, account: str, method: str, path: str, key: str | None, body_sha256: str
+        self,
+        *,
+        at: float,
+        account: str,
+        method: str,
+        path: str,
+        key: str | None,
+        key_name: str | None,
+        body_sha256: str,
     ) -> Request:
-        """Write down a request that has just arrived."""
+        """Write down a request that has just arrived; `key_name` is its key's name, see `name_key`."""
         request = Request(len(self.requests) + 1, at, account, method, path, key, body_sha256)
         self.requests.append(request)
-        self._count(account, method, key)
+        self._count(method, key_name)
         return request
 
     def close(self, request: Request, *, at: float, status: int | None) -> None:
@@ -133,24 +144,31 @@ class Journal:
         request.status = status
         self.requests.write(request)
 
-    def times_seen(self, account: str, key: str) -> int:
+    def times_seen(self, key_name: str) -> int:
         """Return how often this key was on the wire, this time included."""
-        return self._times_seen.get(f"{account} {key}") or 0
+        return self._times_seen.get(key_name) or 0
+
+    def find(self, ordinal: int) -> Request:
+        """Return a request by its number."""
+        return self.requests[ordinal - 1]
+
+    def rewrite(self, request: Request) -> None:
+        """Write down what became of a request after it was answered."""
+        self.requests.write(request)
 
     def restore(self, address: int, values: list[Any]) -> None:
         """Take a request from the log. One that a kill left unanswered has no record; it reads `lost`."""
         ordinal, _, account, method, _, key, *_ = values
-        self.requests.restore(address, ordinal)
-        self._count(account, method, key)
+        if self.requests.restore(address, ordinal):
+            self._count(method, None if key is None else name_key(account, key))
 
-    def _count(self, account: str, method: str, key: str | None) -> None:
+    def _count(self, method: str, key_name: str | None) -> None:
         if method != "POST":
             return
         self.posts += 1
-        if key is not None:
-            name = f"{account} {key}"
-            seen = self._times_seen.get(name) or 0
-            self._times_seen.put(name, seen + 1)
+        if key_name is not None:
+            seen = self._times_seen.get(key_name) or 0
+            self._times_seen.put(key_name, seen + 1)
             self.repeated_posts += seen > 0
 
 
@@ -209,6 +227,11 @@ class Book:
                 for name, positions in sums.doubles.items()
             ],
         }
+
+    @property
+    def identity_in_use(self) -> str | None:
+        """Return the identity that the book was last added up by: asking for it again costs little."""
+        return next(iter(self._sums), None)
 
     def _read(self, position: int) -> Movement:
         (_, values), _ = self._log.load(self._addresses[position])

@@ -1,6 +1,7 @@
 """The balance of one account: one entry per movement of money, with its fee, never changed."""
 
 from array import array
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ KINDS: Final = (
     "adjustment",
 )
 PENDING_DAYS: Final = {"charge": 2, "payment": 5}
+WAIT_SECONDS_MAX: Final = max(PENDING_DAYS.values()) * DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,38 +47,45 @@ class Ledger:
 
     def __init__(self, account_id: str, *, log: Log, seed: int) -> None:
         self.account_id = account_id
+        # False once an entry is older than the one before it.
+        self.monotone = True
         self._log = log
         self._seed = seed
-        self._kinds = array("B")
-        self._created = array("q")
-        self._amounts = array("q")
-        self._fees = array("q")
-        self._currencies: list[str] = []
-        self._sources: list[str] = []
+        self.created = array("q")
+        self._addresses = array("Q")
+        self._nets: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self._created)
+        return len(self.created)
 
     def enter(self, kind: str, *, at: float, amount: int, fee: int, currency: str, source: str) -> str:
         """Write down a movement and return the id of its balance transaction."""
         values = (KINDS.index(kind), int(at), amount, fee, currency, source)
-        self._log.append("balance", self.account_id, values)
-        self.restore(values)
+        self.restore(self._log.append("balance", self.account_id, values), values)
         return self.id_of(len(self) - 1)
 
-    def restore(self, values: Any) -> None:
+    def restore(self, address: int, values: Any) -> None:
         """Take an entry from the log."""
-        kind, created, amount, fee, currency, source = values
-        self._kinds.append(kind)
-        self._created.append(created)
-        self._amounts.append(amount)
-        self._fees.append(fee)
-        self._currencies.append(currency)
-        self._sources.append(source)
+        _, created, amount, fee, currency, _ = values
+        self._nets[currency] = self._nets.get(currency, 0) + amount - fee
+        if self.created and self.created[-1] > created:
+            self.monotone = False
+        self.created.append(created)
+        self._addresses.append(address)
 
     def id_of(self, number: int) -> str:
         """Return the id of an entry."""
         return make_numbered_id(PREFIX, self.account_id, number, seed=self._seed)
+
+    def add_up(self, now: float) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the net sums per currency: what is available at `now`, and what is pending."""
+        first = bisect_right(self.created, now - WAIT_SECONDS_MAX) if self.monotone else 0
+        pending: dict[str, int] = {}
+        for number in range(first, len(self)):
+            entry = self.read(number)
+            if entry.available_on > now:
+                pending[entry.currency] = pending.get(entry.currency, 0) + entry.amount - entry.fee
+        return {name: net - pending.get(name, 0) for name, net in self._nets.items()}, pending
 
     def find(self, transaction_id: str) -> Entry | None:
         """Return an entry by its id, or None."""
@@ -85,13 +94,5 @@ class Ledger:
 
     def read(self, number: int) -> Entry:
         """Return an entry."""
-        return Entry(
-            number,
-            self.id_of(number),
-            KINDS[self._kinds[number]],
-            self._created[number],
-            self._amounts[number],
-            self._fees[number],
-            self._currencies[number],
-            self._sources[number],
-        )
+        (_, _, (kind, *values)), _ = self._log.load(self._addresses[number])
+        return Entry(number, self.id_of(number), KINDS[kind], *values)

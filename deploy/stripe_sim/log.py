@@ -10,7 +10,6 @@ is synced.) Without one it is an unlinked temporary file.
 """
 
 import asyncio
-import json
 import os
 import tempfile
 import weakref
@@ -18,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.stripe_sim.encoding import encode_json
+from deploy.stripe_sim.encoding import decode_json, encode_json
 
 FLUSH_SECONDS: Final = 0.05
-UNFLUSHED_BYTES_MAX: Final = 256 * 1024
+UNFLUSHED_BYTES_MAX: Final = 64 * 1024
 _FILE_NAME: Final = "stripe_sim.jsonl"
 _HEADER_BYTES: Final = 12
 _READ_BYTES: Final = 4_096
@@ -38,6 +37,11 @@ class Log:
         self._flushed_bytes = os.fstat(self._descriptor).st_size
         self._close = weakref.finalize(self, os.close, self._descriptor)
 
+    @property
+    def size_bytes(self) -> int:
+        """How much has been written, what is still pending included."""
+        return self._flushed_bytes + len(self._pending)
+
     def read(self) -> Iterator[tuple[int, list[Any]]]:
         """Yield every record with its address, oldest first, and cut off what a kill left incomplete.
 
@@ -53,7 +57,7 @@ class Log:
                     if whole + len(line) + int(line[1:]) > size:
                         break
                 else:
-                    yield whole, json.loads(line.partition(b"\t")[0])
+                    yield whole, decode_json(line.decode("latin-1"))
                 whole += len(line)
         os.truncate(self._descriptor, whole)
         self._flushed_bytes = whole
@@ -77,7 +81,7 @@ class Log:
         """Return the record at an address, and the body of the answer that was written with it."""
         line = self._load_line(address)
         head, _, body = line.partition(b"\t")
-        record: list[Any] = json.loads(head)
+        record: list[Any] = decode_json(head.decode("ascii"))
         return record, body
 
     def commit(self) -> None:

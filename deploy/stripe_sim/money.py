@@ -7,20 +7,19 @@ from deploy.stripe_sim.simulator import Cause
 
 
 def collect(cause: Cause, charge: Charge, behaviour: Behaviour) -> None:
-    """Take the money of a charge: all of it, or what was captured."""
+    """Take the money of a charge, all of it or what was captured; the charge is the caller's to save."""
     amount = charge.amount if charge.amount_captured is None else charge.amount_captured
     charge.transaction = cause.account.ledger.enter(
         "charge" if behaviour.kind == "card" else "payment",
         at=cause.at,
         amount=amount,
-        fee=charge_fee(behaviour.kind, amount, charge.currency),
+        fee=charge_fee(behaviour.kind, amount),
         currency=charge.currency,
         source=charge.id,
     )
     if behaviour.dispute is not None:
         charge.settle_at = cause.at + cause.simulator.settings.dispute_after_seconds
         cause.schedule(charge)
-    cause.account.charges.save(charge)
     cause.simulator.book.enter(
         at=cause.at,
         account=cause.account.id,

@@ -177,6 +177,26 @@ class WebhookEndpoint(Record):
     deleted: bool = False
 
 
+@dataclass(slots=True)
+class Deferred(Record):
+    """A request that is executed later, at `settle_at`; `request` is its ordinal.
+
+    `holds` is what its key knows of it as long as it is in use, or None when the key has an answer already.
+    """
+
+    id: str
+    seq: int
+    created: int
+    method: str
+    path: str
+    form: str
+    key: str | None
+    request: int
+    request_id: str
+    holds: list[Any] | None
+    settle_at: float | None
+
+
 KINDS: Final[dict[str, type[Record]]] = {
     "customer": Customer,
     "payment_method": PaymentMethod,
@@ -185,6 +205,7 @@ KINDS: Final[dict[str, type[Record]]] = {
     "refund": Refund,
     "dispute": Dispute,
     "webhook_endpoint": WebhookEndpoint,
+    "deferred": Deferred,
 }
 KIND_NAMES: Final[dict[type[Record], str]] = {kind: name for name, kind in KINDS.items()}
 _NAMES: Final[dict[type, tuple[str, ...]]] = {

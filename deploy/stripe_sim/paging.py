@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from collections.abc import Callable
 from typing import Any
 
 from deploy.stripe_sim.errors import bad_request, missing_object
@@ -15,7 +14,11 @@ _WINDOW = frozenset({"gt", "gte", "lt", "lte"})
 
 
 def take_page(
-    params: Params, shelf: Shelf[ListedT], items: Sequence[ListedT], noun: str
+    params: Params,
+    shelf: Shelf[ListedT],
+    items: Sequence[ListedT],
+    noun: str,
+    accept: Callable[[ListedT], bool] | None = None,
 ) -> tuple[list[ListedT], bool]:
     """Return the page that the parameters ask for, newest first, and whether more follow in that direction.
 

@@ -1,28 +1,34 @@
-"""/v1/payment_intents and /v1/charges."""
+"""/v1/payment_intents: create, update, confirm, cancel, retrieve and list."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 from deploy.stripe_sim.behaviours import behaviour_of
+from deploy.stripe_sim.captures import release
 from deploy.stripe_sim.currencies import check_amount, check_currency
 from deploy.stripe_sim.customers import find_customer
-from deploy.stripe_sim.errors import ApiError, bad_request, missing_object
+from deploy.stripe_sim.errors import ApiError, bad_request
 from deploy.stripe_sim.forms import (
     Params,
     merge_metadata,
     need_text,
+    refuse_unknown,
     take_boolean,
     take_choice,
+    take_hash,
     take_integer,
     take_list,
     take_text,
 )
-from deploy.stripe_sim.objects import Charge, PaymentIntent, PaymentMethod
+from deploy.stripe_sim.hashes import METHOD_OPTIONS, SHIPPING, take_hashes
+from deploy.stripe_sim.objects import PaymentIntent, PaymentMethod
 from deploy.stripe_sim.paging import show_list, take_page
 from deploy.stripe_sim.payment_methods import find_usable, keep
 from deploy.stripe_sim.payments import pay
-from deploy.stripe_sim.shapes import Json, show_charge, show_payment_intent
+from deploy.stripe_sim.search_index import index_intent
+from deploy.stripe_sim.shapes import Json, show_payment_intent
 from deploy.stripe_sim.simulator import Call
+from deploy.stripe_sim.states import CANCELABLE, CONFIRMABLE, find_intent, unexpected_state
 
 _TEXTS: Final = {
     "description": 1_000,
@@ -39,32 +45,32 @@ _ONLY_WITH_CONFIRM: Final = (
     "mandate_data",
     "return_url",
 )
+_LAYOUTS: Final = {"shipping": SHIPPING, "payment_method_options": METHOD_OPTIONS}
 CREATE_PARAMS: Final = frozenset(
     {
         *_TEXTS,
+        *_LAYOUTS,
         *_ONLY_WITH_CONFIRM,
         *("amount", "currency", "customer", "payment_method", "confirm", "metadata", "capture_method"),
-        *(
-            "confirmation_method",
-            "payment_method_types",
-            "automatic_payment_methods",
-            "payment_method_options",
-        ),
+        *("confirmation_method", "payment_method_types", "automatic_payment_methods"),
         *("use_stripe_sdk", "expand"),
     }
 )
 CONFIRM_PARAMS: Final = frozenset(
-    {*_ONLY_WITH_CONFIRM, "payment_method", "receipt_email", "setup_future_usage", "capture_method"}
-    | {"payment_method_options", "use_stripe_sdk", "expand"}
+    {*_ONLY_WITH_CONFIRM, *_LAYOUTS, "payment_method", "receipt_email", "setup_future_usage"}
+    | {"capture_method", "use_stripe_sdk", "expand"}
 )
 CANCEL_PARAMS: Final = frozenset({"cancellation_reason", "expand"})
+UPDATE_PARAMS: Final = frozenset(
+    {*_TEXTS, *_LAYOUTS, "amount", "currency", "customer", "payment_method", "metadata", "capture_method"}
+    | {"payment_method_types", "expand"}
+)
 _REASONS: Final = ("duplicate", "fraudulent", "requested_by_customer", "abandoned")
-_CONFIRMABLE: Final = ("requires_payment_method", "requires_confirmation", "requires_action")
-_CANCELABLE: Final = (
-    "requires_payment_method",
-    "requires_capture",
-    "requires_confirmation",
-    "requires_action",
+_AUTOMATIC: Final = frozenset({"enabled", "allow_redirects"})
+_CAPTURES: Final = ("automatic", "automatic_async", "manual")
+# What a payment that is no longer open can still change.
+_ALWAYS_CHANGEABLE: Final = frozenset(
+    {"metadata", "description", "receipt_email", "transfer_group", "expand"}
 )
 
 
@@ -82,13 +88,13 @@ def create_intent(call: Call) -> Json:
     method = _take_method(call, customer_id)
     if confirm and method is None:
         raise _lacks_method(executed=False)
-    shelf = call.account.intents
+    cause, shelf = call.cause(), call.account.intents
     seq = shelf.next_seq()
     intent_id = call.new_id("pi", seq)
     intent = PaymentIntent(
         id=intent_id,
         seq=seq,
-        created=int(call.now),
+        created=int(cause.at),
         amount=amount,
         currency=currency_text.lower(),
         status="requires_payment_method" if method is None else "requires_confirmation",
@@ -96,70 +102,108 @@ def create_intent(call: Call) -> Json:
         customer=customer_id,
         payment_method=None if method is None else method.id,
         metadata=merge_metadata(params, {}),
-        texts=_take_texts(params, method),
-        capture_method=take_choice(params, "capture_method", ("automatic", "automatic_async", "manual"))
-        or "automatic",
+        texts=_take_texts(params, method, None),
+        capture_method=take_choice(params, "capture_method", _CAPTURES) or "automatic",
         confirmation_method=take_choice(params, "confirmation_method", ("automatic", "manual"))
         or "automatic",
         payment_method_types=take_list(params, "payment_method_types") or None,
+        hashes=_take_automatic(params, take_hashes(params, _LAYOUTS, None)),
     )
-    if (
-        method is not None
-        and intent.payment_method_types is None
-        and behaviour_of(method.documented_id).kind != "card"
-    ):
-        intent.payment_method_types = ["card", behaviour_of(method.documented_id).kind]
+    _add_method_type(intent, method)
     off_session, on_action = _take_off_session(params), take_boolean(params, "error_on_requires_action")
     shelf.add(intent)
+    call.simulator.search.note(cause.at, intent.id, None)
+    if method is not None and method.id not in call.account.payment_methods.by_id:
+        keep(call.account, method)
+    cause.announce("payment_intent.created", intent)
+    if method is not None and confirm:
+        pay(cause, intent, method, off_session=off_session, error_on_requires_action=on_action)
+    return show_payment_intent(intent)
+
+
+def update_intent(call: Call) -> Json:
+    """POST /v1/payment_intents/{id}."""
+    params, intent = call.params, find_intent(call.account, call.ids[0])
+    currency_text = take_text(params, "currency")
+    currency = intent.currency if currency_text is None else check_currency(currency_text)
+    given = take_integer(params, "amount") if "amount" in params else intent.amount
+    amount = check_amount(given, currency)
+    customer_id = take_text(params, "customer") or intent.customer
+    if customer_id is not None and customer_id != intent.customer:
+        find_customer(call, customer_id, param="customer", status=400)
+    method, metadata = _take_method(call, customer_id), merge_metadata(params, intent.metadata)
+    texts, hashes = _take_texts(params, method, intent.texts), take_hashes(params, _LAYOUTS, intent.hashes)
+    capture_method = take_choice(params, "capture_method", _CAPTURES) or intent.capture_method
+    types = take_list(params, "payment_method_types") or intent.payment_method_types
+    if intent.status not in CONFIRMABLE and (closed := sorted(params.keys() - _ALWAYS_CHANGEABLE)):
+        raise unexpected_state(
+            intent,
+            f"This PaymentIntent's {closed[0]} could not be updated because it has a status of "
+            f"{intent.status}. You may only update the {closed[0]} of a PaymentIntent with one of the "
+            f"following statuses: {', '.join(CONFIRMABLE)}.",
+        )
+    cause = call.cause()
+    call.simulator.search.note(cause.at, intent.id, index_intent(intent))
+    moves = customer_id != intent.customer
+    if moves and intent.customer is not None:
+        call.account.intents.unindex_customer(intent, intent.customer)
+    intent.amount, intent.currency, intent.customer = amount, currency, customer_id
+    intent.metadata, intent.texts, intent.hashes = metadata, texts, hashes
+    intent.capture_method, intent.payment_method_types = capture_method, types
     if method is not None:
-        if confirm:
-            pay(call, intent, method, off_session=off_session, error_on_requires_action=on_action)
-        elif method.id not in call.account.payment_methods.by_id:
-            keep(call, method)
+        keep(call.account, method)
+        intent.payment_method, intent.next_action = method.id, None
+        intent.status = "requires_confirmation"
+        _add_method_type(intent, method)
+    call.account.intents.save(intent)
+    if moves:
+        call.account.intents.index_customer(intent)
     return show_payment_intent(intent)
 
 
 def confirm_intent(call: Call) -> Json:
     """POST /v1/payment_intents/{id}/confirm."""
-    intent = _find(call, call.ids[0])
+    intent = find_intent(call.account, call.ids[0])
     off_session = _take_off_session(call.params)
     on_action = take_boolean(call.params, "error_on_requires_action")
+    hashes = take_hashes(call.params, _LAYOUTS, intent.hashes)
+    texts = _take_texts(call.params, None, intent.texts)
+    capture_method = take_choice(call.params, "capture_method", _CAPTURES) or intent.capture_method
     method = _take_method(call, intent.customer)
-    if intent.status not in _CONFIRMABLE:
-        raise _unexpected_state(
+    if intent.status not in CONFIRMABLE:
+        raise unexpected_state(
             intent,
             f"You cannot confirm this PaymentIntent because it has a status of {intent.status}. Only "
             "a PaymentIntent with one of the following statuses may be confirmed: "
-            f"{', '.join(_CONFIRMABLE)}.",
+            f"{', '.join(CONFIRMABLE)}.",
         )
     if method is None and intent.payment_method is not None:
         method = call.account.payment_methods.by_id[intent.payment_method]
     if method is None:
         raise _lacks_method(executed=True, intent=intent)
-    pay(call, intent, method, off_session=off_session, error_on_requires_action=on_action)
+    intent.texts, intent.hashes, intent.capture_method = texts, hashes, capture_method
+    pay(call.cause(), intent, method, off_session=off_session, error_on_requires_action=on_action)
     return show_payment_intent(intent)
 
 
 def cancel_intent(call: Call) -> Json:
     """POST /v1/payment_intents/{id}/cancel."""
-    intent = _find(call, call.ids[0])
+    intent = find_intent(call.account, call.ids[0])
     reason = take_choice(call.params, "cancellation_reason", _REASONS)
-    if intent.status not in _CANCELABLE:
-        raise _unexpected_state(
+    if intent.status not in CANCELABLE:
+        raise unexpected_state(
             intent,
             f"You cannot cancel this PaymentIntent because it has a status of {intent.status}. Only "
             "a PaymentIntent with one of the following statuses may be canceled: "
-            f"{', '.join(_CANCELABLE)}.",
+            f"{', '.join(CANCELABLE)}.",
         )
-    intent.status, intent.canceled_at, intent.cancellation_reason = "canceled", int(call.now), reason
-    intent.next_action = None
-    call.account.intents.save(intent)
+    release(call.cause(), intent, reason)
     return show_payment_intent(intent)
 
 
 def retrieve_intent(call: Call) -> Json:
     """GET /v1/payment_intents/{id}."""
-    return show_payment_intent(_find(call, call.ids[0]))
+    return show_payment_intent(find_intent(call.account, call.ids[0]))
 
 
 def list_intents(call: Call) -> Json:
@@ -173,43 +217,6 @@ def list_intents(call: Call) -> Json:
     return show_list(
         "/v1/payment_intents", [show_payment_intent(intent) for intent in page], has_more=has_more
     )
-
-
-def retrieve_charge(call: Call) -> Json:
-    """GET /v1/charges/{id}."""
-    charge = call.account.charges.by_id.get(call.ids[0])
-    if charge is None:
-        raise missing_object("charge", call.ids[0], param="id")
-    return _show_charge(call, charge)
-
-
-def list_charges(call: Call) -> Json:
-    """GET /v1/charges."""
-    shelf = call.account.charges
-    intent_id, customer_id = take_text(call.params, "payment_intent"), take_text(call.params, "customer")
-    if intent_id is not None:
-        intent = call.account.intents.by_id.get(intent_id)
-        if intent is None:
-            raise missing_object("payment_intent", intent_id, param="payment_intent", status=400)
-        items: Sequence[Charge] = [shelf.by_id[charge_id] for charge_id in intent.charges]
-        items = [charge for charge in items if customer_id in {None, charge.customer}]
-    elif customer_id is not None:
-        items = shelf.by_customer.get(customer_id, [])
-    else:
-        items = shelf.in_order
-    page, has_more = take_page(call.params, shelf, items, "charge")
-    return show_list("/v1/charges", [_show_charge(call, charge) for charge in page], has_more=has_more)
-
-
-def _show_charge(call: Call, charge: Charge) -> Json:
-    return show_charge(charge, call.account.payment_methods.by_id.get(charge.payment_method))
-
-
-def _find(call: Call, intent_id: str) -> PaymentIntent:
-    intent = call.account.intents.by_id.get(intent_id)
-    if intent is None:
-        raise missing_object("payment_intent", intent_id, param="intent")
-    return intent
 
 
 def _take_method(call: Call, customer_id: str | None) -> PaymentMethod | None:
@@ -230,18 +237,40 @@ def _take_off_session(params: Params) -> bool:
     return params.get("off_session") in {"one_off", "recurring"} or take_boolean(params, "off_session")
 
 
-def _take_texts(params: Params, method: PaymentMethod | None) -> dict[str, str] | None:
-    texts: dict[str, str] = {}
+def _take_texts(
+    params: Params, method: PaymentMethod | None, before: dict[str, str] | None
+) -> dict[str, str] | None:
+    texts = dict(before or {})
     for name, characters_max in _TEXTS.items():
         if name in params:
             text = take_text(params, name, characters_max=characters_max)
             if text is not None:
                 texts[name] = text
+            else:
+                texts.pop(name, None)
     is_card = method is not None and behaviour_of(method.documented_id).kind == "card"
     if is_card and "statement_descriptor" in texts:
         message = "The `statement_descriptor` parameter is not supported for card charges; use "
         raise bad_request(message + "`statement_descriptor_suffix`.", param="statement_descriptor")
     return texts or None
+
+
+def _take_automatic(params: Params, hashes: dict[str, Any] | None) -> dict[str, Any] | None:
+    given = take_hash(params, "automatic_payment_methods")
+    refuse_unknown(given, _AUTOMATIC, inside="automatic_payment_methods")
+    if not given:
+        return hashes
+    redirects = take_choice(given, "allow_redirects", ("always", "never")) or "always"
+    automatic = {"allow_redirects": redirects, "enabled": take_boolean(given, "enabled")}
+    return {**(hashes or {}), "automatic_payment_methods": automatic}
+
+
+def _add_method_type(intent: PaymentIntent, method: PaymentMethod | None) -> None:
+    if method is None or intent.payment_method_types is not None:
+        return
+    kind = behaviour_of(method.documented_id).kind
+    if kind != "card":
+        intent.payment_method_types = ["card", kind]
 
 
 def _refuse_without_confirm(params: Params) -> None:
@@ -262,14 +291,3 @@ def _lacks_method(*, executed: bool, intent: PaymentIntent | None = None) -> Api
     extra: dict[str, Any] = {} if intent is None else {"payment_intent": show_payment_intent(intent)}
     code = "payment_intent_unexpected_state"
     return ApiError(400, message, code=code, param="payment_method", executed=executed, **extra)
-
-
-def _unexpected_state(intent: PaymentIntent, message: str) -> ApiError:
-    return ApiError(
-        400,
-        message,
-        code="payment_intent_unexpected_state",
-        executed=True,
-        headers={"Stripe-Should-Retry": "false"},
-        payment_intent=show_payment_intent(intent),
-    )

@@ -43,9 +43,10 @@ def pay(
     behaviour = behaviour_of(method.documented_id)
     cause.simulator.search.note(cause.at, intent.id, index_intent(intent))
     intent.confirms += 1
-    method.confirms += 1
     intent.payment_method, intent.next_action = method.id, None
-    keep(cause.account, method)
+    if behaviour.declines_first or method.id not in cause.account.payment_methods.by_id:
+        method.confirms += 1
+        keep(cause.account, method)
     if behaviour.authentication == "always" and off_session:
         _decline(cause, intent, method, _AUTHENTICATE)
     elif behaviour.authentication != "never" and not off_session:
@@ -82,6 +83,7 @@ def settle_debit(cause: Cause, intent: PaymentIntent) -> None:
     if behaviour.decline_code is None:
         charge.status, intent.status = "succeeded", "succeeded"
         collect(cause, charge, behaviour)
+        cause.account.charges.save(charge)
         cause.account.intents.save(intent)
         cause.announce("charge.succeeded", charge)
         cause.announce("payment_intent.succeeded", intent)
@@ -99,7 +101,7 @@ def settle_debit(cause: Cause, intent: PaymentIntent) -> None:
 def _authorize(cause: Cause, intent: PaymentIntent, method: PaymentMethod, behaviour: Behaviour) -> None:
     if behaviour.outcome == "process":
         _start_debit(cause, intent, method, behaviour)
-    elif behaviour.outcome == "decline" or method.confirms <= behaviour.declines_first:
+    elif behaviour.outcome == "decline" or 0 < method.confirms <= behaviour.declines_first:
         _decline(cause, intent, method, behaviour)
     else:
         _succeed(cause, intent, method, behaviour)
@@ -107,7 +109,7 @@ def _authorize(cause: Cause, intent: PaymentIntent, method: PaymentMethod, behav
 
 def _succeed(cause: Cause, intent: PaymentIntent, method: PaymentMethod, behaviour: Behaviour) -> None:
     captured = intent.capture_method != "manual"
-    charge = _add_charge(cause, intent, method, status="succeeded", captured=captured)
+    charge = _make_charge(cause, intent, method, status="succeeded", captured=captured)
     intent.status = "succeeded" if captured else "requires_capture"
     intent.last_payment_error = None
     if captured:
@@ -115,7 +117,7 @@ def _succeed(cause: Cause, intent: PaymentIntent, method: PaymentMethod, behavio
     else:
         intent.settle_at = cause.at + AUTHORIZATION_SECONDS
         cause.schedule(intent)
-    cause.account.intents.save(intent)
+    _file_charge(cause, intent, charge)
     cause.announce("charge.succeeded", charge)
     cause.announce(
         "payment_intent.succeeded" if captured else "payment_intent.amount_capturable_updated", intent
@@ -123,11 +125,11 @@ def _succeed(cause: Cause, intent: PaymentIntent, method: PaymentMethod, behavio
 
 
 def _start_debit(cause: Cause, intent: PaymentIntent, method: PaymentMethod, behaviour: Behaviour) -> None:
-    charge = _add_charge(cause, intent, method, status="pending")
+    charge = _make_charge(cause, intent, method, status="pending")
     intent.status, intent.last_payment_error = "processing", None
     intent.settle_at = cause.at + behaviour.settle_seconds
     cause.schedule(intent)
-    cause.account.intents.save(intent)
+    _file_charge(cause, intent, charge)
     cause.announce("charge.pending", charge)
     cause.announce("payment_intent.processing", intent)
 
@@ -155,21 +157,21 @@ def _fail(
 ) -> None:
     charge_id = cause.new_id("ch", cause.account.charges.next_seq()) if charged else None
     failure = describe_failure(behaviour, charge_id, kind=kind)
-    if charged:
-        cause.announce(
-            "charge.failed", _add_charge(cause, intent, method, status="failed", failure=failure)
-        )
+    charge = _make_charge(cause, intent, method, status="failed", failure=failure) if charged else None
     shown_method = show_payment_method(method)
     # As at Stripe, a failed payment method leaves the PaymentIntent: the next confirm must name one.
     intent.status, intent.payment_method = "requires_payment_method", None
     intent.last_payment_error = {**failure, "payment_method": shown_method}
+    _file_charge(cause, intent, charge)
+    if charge is not None:
+        cause.announce("charge.failed", charge)
     cause.announce("payment_intent.payment_failed", intent)
     confirms_max = cause.simulator.settings.confirms_max
     if confirms_max and intent.confirms >= confirms_max:
         intent.status, intent.canceled_at = "canceled", int(cause.at)
         intent.cancellation_reason = "automatic"
+        cause.account.intents.save(intent)
         cause.announce("payment_intent.canceled", intent)
-    cause.account.intents.save(intent)
     fields = {
         name: value for name, value in failure.items() if name not in {"type", "message", "code", "doc_url"}
     }
@@ -203,7 +205,7 @@ def describe_failure(
     return {name: value for name, value in failure.items() if value is not None}
 
 
-def _add_charge(
+def _make_charge(
     cause: Cause,
     intent: PaymentIntent,
     method: PaymentMethod,
@@ -212,10 +214,9 @@ def _add_charge(
     captured: bool = True,
     failure: dict[str, Any] | None = None,
 ) -> Charge:
-    shelf = cause.account.charges
-    seq = shelf.next_seq()
+    seq = cause.account.charges.next_seq()
     texts = dict(intent.texts or {})
-    charge = Charge(
+    return Charge(
         id=cause.new_id("ch", seq),
         seq=seq,
         created=int(cause.at),
@@ -232,6 +233,10 @@ def _add_charge(
         texts=texts or None,
         hashes=intent.hashes,
     )
-    shelf.add(charge)
-    intent.charges.append(charge.id)
-    return charge
+
+
+def _file_charge(cause: Cause, intent: PaymentIntent, charge: Charge | None) -> None:
+    if charge is not None:
+        cause.account.charges.add(charge)
+        intent.charges.append(charge.id)
+    cause.account.intents.save(intent)

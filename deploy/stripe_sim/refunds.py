@@ -1,5 +1,6 @@
 """/v1/refunds, and what becomes of a refund."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from deploy.stripe_sim.behaviours import behaviour_of
@@ -145,7 +146,9 @@ def _find_charge(call: Call) -> Charge:
         charges = [call.account.charges.by_id[entry] for entry in intent.charges]
         paid = [charge for charge in charges if charge.status == "succeeded" and charge.captured]
         if not paid:
-            raise bad_request(f"This PaymentIntent ({intent.id}) does not have a successful charge to refund.")
+            raise bad_request(
+                f"This PaymentIntent ({intent.id}) does not have a successful charge to refund."
+            )
         return paid[-1]
     charge = call.account.charges.by_id.get(charge_id)
     if charge is None:
@@ -196,7 +199,7 @@ def _undo(cause: Cause, refund: Refund, *, status: str, reason: str, before: Jso
 
 def _list(call: Call, charge_id: str | None, intent_id: str | None, url: str) -> Json:
     shelf = call.account.refunds
-    items = shelf.in_order
+    items: Sequence[Refund] = shelf.in_order
     if charge_id is not None:
         charge = call.account.charges.by_id.get(charge_id)
         items = [shelf.by_id[entry] for entry in (charge.refunds or [])] if charge is not None else []

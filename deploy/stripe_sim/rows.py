@@ -1,4 +1,4 @@
-"""Sequences and indexes for a million rows: memory holds numbers, and rows are read when they are looked at."""
+"""Sequences and indexes for a million rows: memory holds numbers, rows are read when they are looked at."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar, overload

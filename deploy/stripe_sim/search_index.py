@@ -5,17 +5,15 @@ as they were, or nothing for a new object. Notes older than the lag are forgotte
 """
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from deploy.stripe_sim.objects import PaymentIntent
 
 # A clock that stands still would collect notes for ever; the oldest then reach search early.
-NOTES_MAX: Final = 20_000
+NOTES_MAX: Final = 8_000
 
 
-@dataclass(frozen=True, slots=True)
-class Indexed:
+class Indexed(NamedTuple):
     """The fields of a PaymentIntent that can be searched."""
 
     amount: int

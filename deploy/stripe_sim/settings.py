@@ -3,8 +3,7 @@
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Self
 
-
-# Three days in all, as docs.stripe.com/webhooks says of live mode; the steps are not published, these are ours.
+# Three days in all, as docs.stripe.com/webhooks says of live mode; the steps are ours, Stripe's not public.
 RETRY_SECONDS: Final = (300, 1_800, 7_200, 18_000, 36_000, 43_200, 43_200, 43_200, 43_200, 21_300)
 
 
@@ -22,12 +21,18 @@ class Settings:
     `{"POST /v1/payment_intents": 25}`; `endpoint_rate_per_second` is for endpoints not named there; 0 is no
     limit. `confirms_max` cancels a PaymentIntent that failed so many confirms; 0 never does.
 
+    `global_rate_per_second` is for an account as a whole and `search_rate_per_second` for its searches;
+    `global_concurrency` and `endpoint_concurrency` are how many requests may run at once,
+    `object_updates_per_hour` how often a PaymentIntent may be changed. `object_locks` refuses a second
+    request on the same object while one is running (429 `lock_timeout`). With `stripe_defaults` every rate
+    that is left at 0 is the one that Stripe documents for live mode.
+
     `search_lag_seconds` is how far search lags behind, `refund_settle_seconds` how long a refund that is
     pending or will fail stays as it is, `dispute_after_seconds` how long a disputed charge stays undisputed,
-    all by the simulator's clock. A webhook is tried again after each of `webhook_retry_seconds`, by that clock
-    too, and each attempt may take `webhook_timeout_seconds` of real time; `webhook_concurrency` attempts run
-    at once per endpoint, and 1 keeps them in order. Only this machine is ever contacted unless
-    `webhooks_anywhere`.
+    all by the simulator's clock. By that clock, too, a webhook is tried again after each of
+    `webhook_retry_seconds`; an attempt may take `webhook_timeout_seconds` of real time. So many as
+    `webhook_concurrency` run at once per endpoint: 1 keeps them in order. Only this machine is ever contacted
+    unless `webhooks_anywhere`.
     """
 
     account: str = "acct_sim"
@@ -39,6 +44,13 @@ class Settings:
     endpoint_rate_per_second: float = 0.0
     endpoint_rates: dict[str, float] = field(default_factory=dict)
     confirms_max: int = 0
+    stripe_defaults: bool = False
+    global_rate_per_second: float = 0.0
+    search_rate_per_second: float = 0.0
+    global_concurrency: int = 0
+    endpoint_concurrency: int = 0
+    object_updates_per_hour: int = 0
+    object_locks: bool = False
     search_lag_seconds: float = 10.0
     refund_settle_seconds: float = 86_400.0
     dispute_after_seconds: float = 0.0

@@ -3,11 +3,12 @@
 from typing import Any
 
 from deploy.stripe_sim.behaviours import behaviour_of
-from deploy.stripe_sim.objects import Charge, Customer, PaymentIntent, PaymentMethod
+from deploy.stripe_sim.objects import Customer, PaymentIntent, PaymentMethod
 
 Json = dict[str, Any]
 
 _NO_ADDRESS = dict.fromkeys(("city", "country", "line1", "line2", "postal_code", "state"))
+_AUTOMATIC = {"allow_redirects": "always", "enabled": True}
 _NO_BILLING = {"address": _NO_ADDRESS, "email": None, "name": None, "phone": None, "tax_id": None}
 
 
@@ -33,11 +34,13 @@ def show_account(account_id: str) -> Json:
 
 def show_customer(customer: Customer) -> Json:
     """Return a customer."""
-    texts = customer.texts
+    texts, hashes = customer.texts, customer.hashes or {}
+    if customer.deleted:
+        return {"id": customer.id, "object": "customer", "deleted": True}
     return {
         "id": customer.id,
         "object": "customer",
-        "address": None,
+        "address": hashes.get("address"),
         "balance": 0,
         "created": customer.created,
         "currency": None,
@@ -60,8 +63,8 @@ def show_customer(customer: Customer) -> Json:
         "next_invoice_sequence": 1,
         "phone": texts.get("phone"),
         "preferred_locales": [],
-        "shipping": None,
-        "tax_exempt": "none",
+        "shipping": hashes.get("shipping"),
+        "tax_exempt": texts.get("tax_exempt", "none"),
         "test_clock": None,
     }
 
@@ -73,8 +76,8 @@ def show_payment_method(method: PaymentMethod) -> Json:
         "id": method.id,
         "object": "payment_method",
         "allow_redisplay": "unspecified",
-        "billing_details": _NO_BILLING,
-        behaviour.kind: _show_details(method),
+        "billing_details": show_billing(method),
+        behaviour.kind: show_details(method),
         "created": method.created,
         "customer": method.customer,
         "customer_account": None,
@@ -84,7 +87,16 @@ def show_payment_method(method: PaymentMethod) -> Json:
     }
 
 
-def _show_details(method: PaymentMethod) -> Json:
+def show_billing(method: PaymentMethod | None) -> Json:
+    """Return the billing details of a payment method, all empty unless given."""
+    billing = None if method is None else method.billing
+    if not billing:
+        return _NO_BILLING
+    return {**_NO_BILLING, **billing, "address": {**_NO_ADDRESS, **billing.get("address", {})}}
+
+
+def show_details(method: PaymentMethod) -> Json:
+    """Return what is particular to a payment method's kind."""
     behaviour = behaviour_of(method.documented_id)
     if behaviour.kind == "us_bank_account":
         return {
@@ -107,13 +119,14 @@ def _show_details(method: PaymentMethod) -> Json:
             "generated_from": {"charge": None, "setup_attempt": None},
             "last4": behaviour.last4,
         }
+    card = method.card or {}
     return {
         "brand": behaviour.brand,
         "checks": {"address_line1_check": None, "address_postal_code_check": None, "cvc_check": "pass"},
         "country": behaviour.country,
         "display_brand": behaviour.brand,
-        "exp_month": 12,
-        "exp_year": 2040,
+        "exp_month": card.get("exp_month", 12),
+        "exp_year": card.get("exp_year", 2040),
         "fingerprint": None,
         "funding": "credit",
         "generated_from": None,
@@ -127,8 +140,8 @@ def _show_details(method: PaymentMethod) -> Json:
 
 def show_payment_intent(intent: PaymentIntent) -> Json:
     """Return a PaymentIntent."""
-    texts = intent.texts or {}
-    succeeded = intent.status == "succeeded"
+    texts, hashes = intent.texts or {}, intent.hashes or {}
+    received = intent.amount if intent.received is None else intent.received
     types = intent.payment_method_types
     return {
         "id": intent.id,
@@ -136,10 +149,10 @@ def show_payment_intent(intent: PaymentIntent) -> Json:
         "amount": intent.amount,
         "amount_capturable": intent.amount if intent.status == "requires_capture" else 0,
         "amount_details": {"tip": {}},
-        "amount_received": intent.amount if succeeded else 0,
+        "amount_received": received if intent.status == "succeeded" else 0,
         "application": None,
         "application_fee_amount": None,
-        "automatic_payment_methods": None if types else {"allow_redirects": "always", "enabled": True},
+        "automatic_payment_methods": None if types else hashes.get("automatic_payment_methods", _AUTOMATIC),
         "canceled_at": intent.canceled_at,
         "cancellation_reason": intent.cancellation_reason,
         "capture_method": intent.capture_method,
@@ -159,98 +172,17 @@ def show_payment_intent(intent: PaymentIntent) -> Json:
         "on_behalf_of": None,
         "payment_method": intent.payment_method,
         "payment_method_configuration_details": None,
-        "payment_method_options": {},
+        "payment_method_options": hashes.get("payment_method_options", {}),
         "payment_method_types": types or ["card"],
         "processing": None,
         "receipt_email": texts.get("receipt_email"),
         "review": None,
         "setup_future_usage": texts.get("setup_future_usage"),
-        "shipping": None,
+        "shipping": hashes.get("shipping"),
         "source": None,
         "statement_descriptor": texts.get("statement_descriptor"),
         "statement_descriptor_suffix": texts.get("statement_descriptor_suffix"),
         "status": intent.status,
         "transfer_data": None,
         "transfer_group": texts.get("transfer_group"),
-    }
-
-
-def show_charge(charge: Charge, method: PaymentMethod | None) -> Json:
-    """Return a charge; `method` gives the details of what it was paid with."""
-    failure = charge.failure or {}
-    return {
-        "id": charge.id,
-        "object": "charge",
-        "amount": charge.amount,
-        "amount_captured": charge.amount if charge.status == "succeeded" and charge.captured else 0,
-        "amount_refunded": 0,
-        "application": None,
-        "application_fee": None,
-        "application_fee_amount": None,
-        "balance_transaction": None,
-        "billing_details": _NO_BILLING,
-        "calculated_statement_descriptor": None,
-        "captured": charge.captured and charge.status == "succeeded",
-        "created": charge.created,
-        "currency": charge.currency,
-        "customer": charge.customer,
-        "description": charge.description,
-        "disputed": False,
-        "failure_balance_transaction": None,
-        "failure_code": failure.get("code"),
-        "failure_message": failure.get("message"),
-        "fraud_details": {},
-        "livemode": False,
-        "metadata": charge.metadata,
-        "on_behalf_of": None,
-        "outcome": _show_outcome(charge),
-        "paid": charge.status == "succeeded",
-        "payment_intent": charge.payment_intent,
-        "payment_method": charge.payment_method,
-        "payment_method_details": _show_charged_with(method),
-        "radar_options": {},
-        "receipt_email": None,
-        "receipt_number": None,
-        "receipt_url": None,
-        "refunded": False,
-        "review": None,
-        "shipping": None,
-        "source_transfer": None,
-        "statement_descriptor": None,
-        "statement_descriptor_suffix": None,
-        "status": charge.status,
-        "transfer_data": None,
-        "transfer_group": None,
-    }
-
-
-def _show_charged_with(method: PaymentMethod | None) -> Json | None:
-    if method is None:
-        return None
-    kind = behaviour_of(method.documented_id).kind
-    return {kind: _show_details(method), "type": kind}
-
-
-def _show_outcome(charge: Charge) -> Json | None:
-    failure = charge.failure
-    if failure is None:
-        return {
-            "advice_code": None,
-            "network_advice_code": None,
-            "network_decline_code": None,
-            "network_status": "approved_by_network",
-            "reason": None,
-            "risk_level": "normal",
-            "seller_message": "Payment complete.",
-            "type": "authorized",
-        }
-    return {
-        "advice_code": failure.get("advice_code"),
-        "network_advice_code": None,
-        "network_decline_code": failure.get("network_decline_code"),
-        "network_status": "declined_by_network",
-        "reason": failure.get("decline_code") or failure.get("code"),
-        "risk_level": "normal",
-        "seller_message": "The bank did not return any further details with this decline.",
-        "type": "issuer_declined",
     }

@@ -1,6 +1,7 @@
 """The whole state of one simulator, and its way through a restart."""
 
 import secrets
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,13 @@ from deploy.stripe_sim.courier import Courier
 from deploy.stripe_sim.draws import make_id
 from deploy.stripe_sim.faults import Fault, FaultPlan, parse_plan
 from deploy.stripe_sim.forms import Params
-from deploy.stripe_sim.idempotency import KeyRing
+from deploy.stripe_sim.idempotency import KeyRing, Slot, name_key
 from deploy.stripe_sim.journal import Book, Journal
 from deploy.stripe_sim.limits import RateLimits
 from deploy.stripe_sim.log import Log
 from deploy.stripe_sim.objects import KIND_NAMES, KINDS, Record
 from deploy.stripe_sim.search_index import SearchIndex
 from deploy.stripe_sim.settings import Settings
-from deploy.stripe_sim.spool import Spool
 from deploy.stripe_sim.store import AccountData
 
 
@@ -50,11 +50,7 @@ class Simulator:
         self.agenda = Agenda()
         self.courier = Courier(self)
         self.search = SearchIndex()
-        self._spool = Spool()
-        for address, record in records:
-            self._restore(address, record)
-        for account in self.accounts.values():
-            account.finish_restore()
+        self._restore_all(records)
         self._new = first is None
 
     def start(self) -> None:
@@ -70,9 +66,7 @@ class Simulator:
         """Return an account's data; any account exists as soon as it is named."""
         account = self.accounts.get(account_id)
         if account is None:
-            account = self.accounts[account_id] = AccountData(
-                account_id, self.log, spool=self._spool, seed=self.seed
-            )
+            account = self.accounts[account_id] = AccountData(account_id, self.log, seed=self.seed)
         return account
 
     def change_settings(self, changes: dict[str, Any]) -> None:
@@ -93,33 +87,37 @@ class Simulator:
         """Flush and close the log."""
         self.log.close()
 
-    def _restore(self, address: int, record: list[Any]) -> None:
-        kind, *values = record
-        if kind in KINDS:
-            self.agenda.put(kind, values[0], self.account(values[0]).restore(kind, address, values[1]))
-        elif kind == "event":
-            self.account(values[0]).events.restore(values[1:])
-        elif kind == "balance":
-            self.account(values[0]).ledger.restore(values[1])
-        elif kind in {"delivery", "webhook faults"}:
-            self.courier.restore(kind, values)
-        elif kind == "key":
-            self.keys.restore(address, values[0])
-        elif kind == "request":
-            self.journal.restore(address, values[0])
-        elif kind == "movement":
-            self.book.restore(address)
-        elif kind == "clock":
-            self.clock.offset_seconds, self.clock.frozen_at = values
-        elif kind == "settings":
-            self.settings = Settings(**values[0])
-        elif kind == "faults":
-            self.faults.replace(parse_plan(values[0]))
-        elif kind == "fault counts":
-            self.faults.restore_counts(values[0])
+    def _hold_keys(self, account: AccountData) -> None:
+        for item in account.deferred.in_order:
+            if item.key is not None and item.holds is not None and item.settle_at is not None:
+                self.keys.hold(name_key(account.id, item.key), Slot(*item.holds))
+
+    def _restore_all(self, records: Iterator[tuple[int, list[Any]]]) -> None:
+        restorers: dict[str, Callable[[int, list[Any]], object]] = {
+            "event": lambda address, values: self.account(values[0]).events.restore(address, values[1:]),
+            "balance": lambda address, values: self.account(values[0]).ledger.restore(address, values[1]),
+            "delivery": lambda _, values: self.courier.deliveries.restore(values),
+            "webhook faults": lambda _, values: self.courier.restore_faults(values[0]),
+            "key": lambda address, values: self.keys.restore(address, values[0]),
+            "request": lambda address, values: self.journal.restore(address, values[0]),
+            "movement": lambda address, _: self.book.restore(address),
+            "clock": lambda _, values: self.clock.restore(*values),
+            "settings": lambda _, values: setattr(self, "settings", Settings(**values[0])),
+            "faults": lambda _, values: self.faults.replace(parse_plan(values[0])),
+            "fault counts": lambda _, values: self.faults.restore_counts(values[0]),
+        }
+        for address, (kind, *values) in records:
+            if kind in KINDS:
+                item = self.account(values[0]).restore(kind, address, values[1])
+                self.agenda.put(kind, values[0], item)
+            else:
+                restorers[kind](address, values)
+        for account in self.accounts.values():
+            account.finish_restore()
+            self._hold_keys(account)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cause:
     """Why something changes: a request, or the clock; `at` is when.
 
@@ -138,22 +136,23 @@ class Cause:
         return make_id(prefix, self.account.id, count, seed=self.simulator.seed)
 
     def announce(self, event_type: str, item: Record, previous: dict[str, Any] | None = None) -> None:
-        """Make an event of the object as it is now, and give it to the courier."""
-        events = self.account.events
-        number = events.record(
+        """Make an event of the object as it was last saved, and give it to the courier."""
+        kind = KIND_NAMES[type(item)]
+        number = self.account.events.record(
             event_type,
             int(self.at),
-            KIND_NAMES[type(item)],
-            item.to_values(),
-            self.request_id,
-            self.key,
-            previous,
+            kind,
+            self.account.shelf(kind).address_of(item),
+            request_id=self.request_id,
+            key=self.key,
+            previous=previous,
         )
         self.simulator.courier.take(self.account, number)
 
     def schedule(self, item: Record) -> None:
         """Remember the object's `settle_at`."""
         self.simulator.agenda.put(KIND_NAMES[type(item)], self.account.id, item)
+        self.simulator.courier.wake()
 
 
 @dataclass(slots=True)

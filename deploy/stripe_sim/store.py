@@ -17,6 +17,7 @@ from deploy.stripe_sim.objects import (
     KINDS,
     Charge,
     Customer,
+    Deferred,
     Dispute,
     PaymentIntent,
     PaymentMethod,
@@ -24,9 +25,8 @@ from deploy.stripe_sim.objects import (
     WebhookEndpoint,
 )
 from deploy.stripe_sim.rows import Index, Rows
-from deploy.stripe_sim.spool import Spool
 
-LIVE_OBJECTS_MAX: Final = 4_096
+LIVE_OBJECTS_MAX: Final = 1_024
 
 
 class Listed(Protocol):
@@ -82,6 +82,11 @@ class _ById(Mapping[str, ListedT]):
         if seq is None:
             raise KeyError(object_id)
         return self._shelf.at(seq)
+
+    def get(self, object_id: str, default: Any = None) -> Any:
+        # Mapping's own raises and catches a KeyError for every miss.
+        seq = self._seqs.get(object_id)
+        return default if seq is None else self._shelf.at(seq)
 
     def __contains__(self, object_id: object) -> bool:
         return isinstance(object_id, str) and object_id in self._seqs
@@ -145,6 +150,10 @@ class Shelf(Generic[ListedT]):
         record, _ = self._log.load(address)
         item: ListedT = KINDS[self._kind](*record[2])  # type: ignore[assignment]  # one class per kind
         return item
+
+    def address_of(self, item: ListedT) -> int:
+        """Return where the latest saved state of an object is."""
+        return self._addresses[item.seq]
 
     def created_at(self, seq: int) -> int:
         """Return when the object at a place was created, without reading it."""
@@ -248,7 +257,7 @@ class Shelf(Generic[ListedT]):
 class AccountData:
     """Everything that one account holds. Accounts see nothing of each other."""
 
-    def __init__(self, account_id: str, log: Log, *, spool: Spool, seed: int) -> None:
+    def __init__(self, account_id: str, log: Log, *, seed: int) -> None:
         self.id = account_id
         self.customers: Shelf[Customer] = Shelf("customer", account_id, log)
         self.payment_methods: Shelf[PaymentMethod] = Shelf("payment_method", account_id, log)
@@ -257,7 +266,8 @@ class AccountData:
         self.refunds: Shelf[Refund] = Shelf("refund", account_id, log)
         self.disputes: Shelf[Dispute] = Shelf("dispute", account_id, log)
         self.endpoints: Shelf[WebhookEndpoint] = Shelf("webhook_endpoint", account_id, log)
-        self.events = EventLog(account_id, log=log, spool=spool, seed=seed)
+        self.deferred: Shelf[Deferred] = Shelf("deferred", account_id, log)
+        self.events = EventLog(account_id, log=log, seed=seed)
         self.ledger = Ledger(account_id, log=log, seed=seed)
         self._shelves: dict[str, Shelf[Any]] = {
             "customer": self.customers,
@@ -267,6 +277,7 @@ class AccountData:
             "refund": self.refunds,
             "dispute": self.disputes,
             "webhook_endpoint": self.endpoints,
+            "deferred": self.deferred,
         }
 
     def shelf(self, kind: str) -> Shelf[Any]:

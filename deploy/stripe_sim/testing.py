@@ -8,9 +8,10 @@ from typing import Any
 
 from deploy.stripe_sim.admin import summarize
 from deploy.stripe_sim.clock import SimClock
+from deploy.stripe_sim.deliveries import Attempt
+from deploy.stripe_sim.due import settle_due
 from deploy.stripe_sim.faults import parse_plan
 from deploy.stripe_sim.journal import Movement, Requests
-from deploy.stripe_sim.payments import settle_due
 from deploy.stripe_sim.rows import Rows
 from deploy.stripe_sim.seeding import seed_account
 from deploy.stripe_sim.server import serve
@@ -64,6 +65,19 @@ class RunningSim:
     def change(self, **settings: Any) -> None:
         """Change settings."""
         self.simulator.change_settings(settings)
+
+    @property
+    def deliveries(self) -> list[Attempt]:
+        """Every attempt to deliver a webhook, oldest first."""
+        return list(self.simulator.courier.deliveries.attempts)
+
+    def set_webhook_faults(self, *faults: dict[str, Any]) -> None:
+        """Put these faults of webhook delivery in force."""
+        self.simulator.courier.replace_faults(list(faults))
+
+    async def deliver(self) -> None:
+        """Wait until every webhook that is due has been tried."""
+        await self.simulator.courier.idle()
 
 
 @asynccontextmanager

@@ -6,18 +6,20 @@ import pytest
 
 from activities import carry, send
 from activities.carry import LATER_SECONDS, End
+from activities.limiter import Endpoint, Limiter
 from activities.send import Sent
 from tests.activities.scene import (
     CONFIRM,
     CREATE,
     DECLINING_CARD,
     GOOD_CARD,
+    RATE_PER_SECOND,
     SLOW_DEBIT,
     Scene,
     Worker,
     fault,
 )
-from workflows.domain.charge import Charge
+from workflows.domain.charge import Charge, Outcome
 from workflows.domain.keys import Operation
 from workflows.domain.states import State
 
@@ -70,11 +72,16 @@ async def test_refused_credentials_open_the_breaker(scene: Scene, status: int) -
     await scene.audit()
 
 
-async def test_silence_opens_the_breaker(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After so many requests in a row without an answer the pass stops; one answer starts the count again."""
+@pytest.mark.parametrize(
+    ("kind", "effect"), [("drop", {}), ("error", {"status": 503})], ids=["silence", "server_errors"]
+)
+async def test_a_storm_opens_the_breaker(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, kind: str, effect: dict[str, int]
+) -> None:
+    """After so many requests in a row without an answer of use the pass stops; one starts the count again."""
     monkeypatch.setattr(carry, "NO_ANSWERS_IN_A_ROW_MAX", 4)
     await scene.plan([GOOD_CARD] * 3)
-    scene.fault("drop")
+    scene.fault(kind, **effect)
     worker = scene.worker()
     ends = list((await worker.work()).values())
     assert ends == [End.LEFT] * 3
@@ -180,6 +187,58 @@ async def test_400_after_a_send_without_an_answer_refuses_nothing(scene: Scene, 
     await scene.audit()
 
 
+async def test_a_refusal_that_lost_its_race_is_repeated_once(scene: Scene) -> None:
+    """A's 400 comes while B sends again, and B meets a 429: nothing was executed, so the next 400 refuses."""
+    await scene.plan()
+    a, b = scene.worker(), scene.worker()
+    first = await a.intend(await a.claim_one(), CREATE)
+    await scene.set_age(1)
+    second = await b.intend_again(await b.claim_one())
+    scene.sim.set_faults(
+        fault("error", name="wrong", status=400, code="resource_missing", operation=CREATE, times=1),
+        fault("error", name="busy", status=429, operation=CREATE),
+    )
+    assert (await a.record(first, await a.transmit(first))).state is State.CREATING
+    assert (await b.record(second, await b.transmit(second))).state is State.CREATING
+    scene.fault("error", status=400, code="resource_missing", operation=CREATE)
+    assert await carry_one(scene) is End.SETTLED
+    assert (await scene.charge()).state is State.REFUSED
+    assert scene.wire == ["create v1"] * 3
+    await scene.audit()
+
+
+async def test_what_does_not_pass_the_ledgers_guards_is_no_progress(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that proves something and moves nothing is tried again a bounded number of times."""
+    await scene.plan()
+    scene.fault("error", status=400, code="resource_missing", operation=CREATE)
+    a = scene.worker()
+
+    async def record_nothing(outcome: Outcome) -> Charge:
+        return await a.ledger.read(outcome.intent.charge.charge_id)
+
+    monkeypatch.setattr(a.ledger, "record", record_nothing)
+    assert await carry_one(scene, a) is End.DEFERRED
+    assert scene.wire == ["create v1"] * carry.TRIES_MAX
+
+
+@operations
+async def test_a_wait_for_the_limiter_is_no_skew(scene: Scene, operation: Operation) -> None:
+    """Two minutes pass before a lookup may leave: both clocks went on, so it settles the charge (I10)."""
+
+    class SlowLimiter(Limiter):
+        async def acquire(self, endpoint: Endpoint) -> None:
+            if endpoint in {Endpoint.LIST, Endpoint.RETRIEVE}:
+                await scene.set_age(120)
+
+    await scene.plan()
+    scene.fault("drop", place="after", operation=operation, times=1)
+    assert await carry_one(scene, scene.worker(limiter=SlowLimiter(RATE_PER_SECOND))) is End.SETTLED
+    assert await scene.alarms() == 0
+    await scene.audit()
+
+
 async def test_a_superseded_sender_sends_nothing(scene: Scene) -> None:
     """Somebody claimed the charge since: the older sender stops before its first request."""
     await scene.plan()
@@ -279,5 +338,5 @@ async def test_a_late_payment_of_a_reviewed_charge_raises_an_alarm(scene: Scene)
     )
     paid = await a.record(confirm, await a.transmit(confirm))
     assert paid.state is State.SUCCEEDED
-    assert await scene.decisions() == [("overturned", True)]
+    assert await scene.decisions() == [("settled_by_lookup", False), ("overturned", True)]
     await scene.audit()

@@ -110,6 +110,9 @@ def test_every_dialect_reads_the_same(read: Read, mark: bytes, end: str, separat
         ("\ufeffc1,usd,5", "customer", "an invisible character (U+FEFF)"),
         ('c1, "usd",5', "currency", "unknown currency"),
         (' "c1",usd,5', "customer", "stray quote"),
+        ("..,usd,5", "customer", "can't be asked for at Stripe"),
+        (" . ,usd,5", "customer", "can't be asked for at Stripe"),
+        ("cus_1/cards,usd,5", "customer", "can't be asked for at Stripe"),
         ("c" * 256 + ",usd,5", "customer", "longer than 255 characters"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from activities.limiter import (
     BURST_SECONDS,
     PAUSE_SECONDS_DEFAULT,
+    PAUSE_SECONDS_MAX,
     SLOW_DOWN_FACTOR,
     SLOWEST_SHARE,
     Endpoint,
@@ -82,6 +83,14 @@ def test_retry_after_is_kept(clock: Clock) -> None:
     limiter.slow_down(CREATE, retry_after_seconds=7.0)
     [first] = departures(limiter, clock, 1)
     assert first == pytest.approx(1_007.0)
+
+
+def test_one_answer_never_silences_an_endpoint_for_an_hour(clock: Clock) -> None:
+    """A longer `Retry-After` is its own request's due time; for the others the pause ends after a minute."""
+    limiter = Limiter(RATE_PER_SECOND, clock=clock)
+    limiter.slow_down(CREATE, retry_after_seconds=3_600.0)
+    [first] = departures(limiter, clock, 1)
+    assert first == pytest.approx(1_000.0 + PAUSE_SECONDS_MAX)
 
 
 def test_a_volley_of_429s_counts_once(clock: Clock) -> None:

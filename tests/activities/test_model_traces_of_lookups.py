@@ -29,8 +29,8 @@ RECOVERING_CARD = "pm_card_declineOnceThenSucceed_later"
 async def look_up(worker: Worker, charge: Charge) -> Lookup:
     """Ask Stripe about a charge in flight, as settling does, without applying anything."""
     operation = OPERATION_OF[charge.state]
-    frozen, now = await worker.ledger.frozen_key(charge.key_of(operation, charge.version_of(operation)))
-    return await worker.settler._look_up(charge, operation, frozen, now)
+    frozen, _ = await worker.ledger.frozen_key(charge.key_of(operation, charge.version_of(operation)))
+    return await worker.settler._look_up(charge, operation, frozen)
 
 
 async def test_t7_a_recorded_payment_intent_is_the_row_s_own(scene: Scene) -> None:

@@ -56,8 +56,13 @@ async def intend(ledger: ChargeLedger, charge: Charge, operation: Operation = Op
 async def freeze_clock(database: Database, *, hours: float = 0, seconds: float = 0) -> None:
     """Stop the ledger's clock so long after the noon at which these tests begin."""
     at = NOON + timedelta(hours=hours, seconds=seconds)
+    await run_as_owner(database, "SELECT move_ledger_clock(0, $1)", at)
+
+
+async def run_as_owner(database: Database, statement: str, *parameters: object) -> None:
+    """Run one statement as the schema's owner."""
     connection = await asyncpg.connect(database.owner_url)
     try:
-        await connection.execute("SELECT move_ledger_clock(0, $1)", at)
+        await connection.execute(statement, *parameters)
     finally:
         await connection.close()

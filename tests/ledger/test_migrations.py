@@ -4,19 +4,11 @@ import asyncpg
 import pytest
 
 import activities.ledger.migrate as migrate_module
-from activities.ledger.database import Pool, open_pool
+from activities.ledger.database import Pool, connect, open_pool, refuse_older_server
 from activities.ledger.migrate import Migration, known_migrations, migrate
 from deploy.postgres import APP_ROLE, Database, PostgresServer
+from tests.ledger.planting import run_as_owner
 from workflows.domain.errors import InvalidInput, RefusedToStart
-
-
-async def run_as_owner(database: Database, statement: str) -> None:
-    """Run one statement as the schema's owner."""
-    connection = await asyncpg.connect(database.owner_url)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
 
 
 async def test_an_empty_database_gets_every_migration_once(postgres_server: PostgresServer) -> None:
@@ -39,6 +31,22 @@ async def test_a_database_without_a_ledger_is_refused(postgres_server: PostgresS
                 pass
     finally:
         await postgres_server.drop_database("migrations_none")
+
+
+def test_an_older_server_is_refused_before_anything_is_sent() -> None:
+    """The first answer could not be recorded there, and by then money may have moved."""
+    refuse_older_server(180_000)
+    with pytest.raises(RefusedToStart, match="PostgreSQL 18 or newer, and this is 17"):
+        refuse_older_server(170_004)
+
+
+@pytest.mark.parametrize("url", ["postgresql://owner:pass/word@db/ledger", "mysql://owner:pass@db/ledger"])
+async def test_a_url_that_can_not_be_right_is_not_repeated(url: str) -> None:
+    """The message of a broken database URL holds no part of it: it may be the password."""
+    with pytest.raises(RefusedToStart) as refused:
+        await connect(url)
+    assert "pass" not in str(refused.value)
+    assert refused.value.__cause__ is None
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
@@ -92,6 +100,7 @@ async def test_workers_can_not_unwrite_history_or_move_time(pool: Pool) -> None:
         "DELETE FROM attempts",
         "DELETE FROM decisions",
         "DELETE FROM billing_runs",
+        "DELETE FROM skipped_rows",
         "UPDATE decisions SET reason = ''",
         "UPDATE charge_transitions SET after = before",
         "UPDATE ledger_clock SET offset_seconds = 90000",

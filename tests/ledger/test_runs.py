@@ -3,8 +3,10 @@ import asyncio
 import asyncpg
 import pytest
 
-from activities.ledger.database import Pool
+from activities.ledger.database import Pool, open_pool
 from activities.ledger.runs import Run, RunLedger, SkippedRow, StagedLine
+from deploy.postgres import Database
+from tests.ledger.planting import run_as_owner
 from workflows.domain.errors import RefusedToStart, StaleWrite
 from workflows.domain.keys import Identity
 
@@ -87,6 +89,34 @@ async def test_a_plan_whose_counts_do_not_add_up_is_refused(runs: RunLedger) -> 
     assert (await runs.read(RUN)).phase == "locked"
 
 
+async def test_a_plan_that_comes_too_late_leaves_nothing(runs: RunLedger, pool: Pool) -> None:
+    """A planner thaws after its run gave the period back: the next run finds its lines free."""
+    await lock(runs)
+    async with runs.planning(RUN, slice_size=2) as writer:
+        await writer.stage([staged(2, "cus_2")])
+        await runs.fail(RUN, "the source has changed")
+        with pytest.raises(StaleWrite):
+            await writer.finish(selected=1, plan_hash="ab")
+    assert await pool.fetchval("SELECT count(*) FROM charges") == 0
+    assert (await plan(runs, f"{RUN}/r2")).selected == 6
+    assert await runs.counts(f"{RUN}/r2") == {"planned": 5, "skipped_rows": 1}
+
+
+async def test_a_planned_run_is_not_given_up(runs: RunLedger) -> None:
+    """An attempt that refuses the source after another has planned it hears so: somebody charges this run."""
+    await plan(runs)
+    with pytest.raises(StaleWrite):
+        await runs.fail(RUN, "the source has changed")
+    assert (await runs.read(RUN)).phase == "charging"
+
+
+async def test_a_session_with_leftovers_plans_again(database: Database) -> None:
+    """A planner that was cut off while it tidied up does not spoil its connection for the next one."""
+    async with open_pool(database.app_url, connections=1) as pool:
+        await pool.execute("CREATE TEMPORARY TABLE staged_lines (left_over int)")
+        assert (await plan(RunLedger(pool))).selected == 6
+
+
 async def test_what_another_run_owns_is_skipped_with_its_owner(runs: RunLedger, pool: Pool) -> None:
     """A later run for the same period plans only what is missing."""
     await plan(runs)
@@ -110,11 +140,11 @@ async def test_a_run_closes_only_over_settled_lines(runs: RunLedger, pool: Pool)
     assert await runs.close(RUN) == closed
 
 
-async def test_a_run_with_a_lost_line_can_not_close(runs: RunLedger, pool: Pool) -> None:
+async def test_a_run_with_a_lost_line_can_not_close(runs: RunLedger, pool: Pool, database: Database) -> None:
     """The database itself refuses counts that do not add up to what was selected (I9)."""
     await plan(runs)
     await pool.execute("UPDATE charges SET state = 'canceled'")
-    await pool.execute("DELETE FROM skipped_rows")
+    await run_as_owner(database, "DELETE FROM skipped_rows")
     with pytest.raises(asyncpg.CheckViolationError, match="6 lines were selected, but 5"):
         await runs.close(RUN)
 

@@ -13,7 +13,9 @@ from deploy.cli import app
 from deploy.moving_clock import parse_duration_seconds
 from deploy.postgres import Database, PostgresServer
 from tests.conftest import drive
+from worker.__main__ import main as run_worker_process
 from worker.cli import app as production_app
+from worker.console_output import Output
 from worker.failures import without_secrets
 from workflows.domain.errors import InvalidInput, RefusedToStart
 
@@ -123,6 +125,25 @@ def test_every_bad_row_is_named_and_nothing_starts(tmp_path: Path) -> None:
     assert [problem["row"] for problem in document["problems"]] == [2, 3, 3, 4]
 
 
+@pytest.mark.parametrize("rows", ["", "\n\n", ",usd,5.00\n"], ids=["header_only", "blank", "all_skipped"])
+def test_a_file_without_a_line_to_bill_takes_no_period(tmp_path: Path, rows: str) -> None:
+    """An empty export is a usage error, not a run of nobody that owns the month."""
+    source = tmp_path / "charges.csv"
+    source.write_text(f"customer,currency,amount\n{rows}")
+    words = ("run", "start", "--period", "2031-03", "--source", str(source), "--yes", "--skip-invalid")
+    exit_code, answer = type_json(*words)
+    assert exit_code == 2
+    assert "no line to bill" in answer["error"]
+    assert answer["lines"] == 0
+
+
+def test_a_closed_stdout_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`>&-` leaves no stdout at all: what a command found out is then its exit code, and no error."""
+    monkeypatch.setattr("sys.stdout", None)
+    for as_json in (False, True):
+        Output(as_json=as_json).result({"lines": 1}, lambda: ["a line"])
+
+
 def test_a_preview_adds_up_and_starts_nothing(tmp_path: Path) -> None:
     """--preview shows lines, sums per currency and skips, and needs nothing but the file."""
     source = tmp_path / "bad.csv"
@@ -151,7 +172,7 @@ def test_a_file_that_lost_its_footing_is_never_billed(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--period", "2031-3", "--source", str(SAMPLE), "--yes"), "YYYY-MM"),
-        (("--period", "2031-03", "--source", "/nowhere.csv", "--yes"), "none of that name"),
+        (("--period", "2031-03", "--source", "/nowhere.csv", "--yes"), "No such file or directory"),
         (("--period", "2031-03", "--source", str(SAMPLE), "--yes", "--preview"), "say one"),
         (("--period", "2031-03", "--source", str(SAMPLE)), "--yes"),
     ],
@@ -163,9 +184,13 @@ def test_wrong_usage_exits_2(words: tuple[str, ...], said: str) -> None:
     assert said in document["error"]
 
 
-def test_a_live_key_must_be_spoken_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a live key and no --live nothing starts, the exit code is 4, and the key is not repeated."""
-    monkeypatch.setenv("STRIPE_SECRET_KEY", "sk_live_synthetic")
+@pytest.mark.parametrize(
+    "key",
+    ["sk_live_synthetic", "rk_live_synthetic", " sk_live_synthetic", "sk_org_synthetic", "synthetic"],
+)
+def test_a_live_key_must_be_spoken_for(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """With anything but a test key and no --live nothing starts: exit code 4, and the key is not repeated."""
+    monkeypatch.setenv("STRIPE_SECRET_KEY", key)
     monkeypatch.setenv("CHARGEONCE_DATABASE_URL", "postgresql://owner:hidden@127.0.0.1:1/ledger")
     exit_code, stdout, stderr = type_in(
         "run", "start", "--period", "2031-03", "--source", str(SAMPLE), "--yes"
@@ -196,6 +221,15 @@ def test_a_wrong_setting_is_named_and_not_repeated(monkeypatch: pytest.MonkeyPat
     assert exit_code == 4
     assert "CHARGEONCE_RATE_PER_SECOND" in document["error"]
     assert "wrong_place" not in document["error"]
+
+
+def test_a_worker_that_lacks_a_setting_says_which_and_repeats_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`python -m worker` refuses in one line; a traceback of its settings would show a password."""
+    monkeypatch.setenv("CHARGEONCE_DATABASE_URL", "postgresql://app:hunter2@127.0.0.1:1/ledger")
+    assert run_worker_process() == 4
+    assert capsys.readouterr().err == "STRIPE_SECRET_KEY is not set\n"
 
 
 def test_secrets_are_blanked_out() -> None:

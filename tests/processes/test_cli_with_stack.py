@@ -140,6 +140,31 @@ def test_what_waits_is_counted_and_settles_after_the_window(terminal: Terminal, 
     assert (exit_code, again["phase"]) == (0, "closed")
 
 
+def test_planning_that_can_not_go_on_says_why(terminal: Terminal, source: Path) -> None:
+    """While Stripe does not say how a customer pays, the wait names the reason; then the run goes on."""
+    unpaid = terminal.home / "without_cards.csv"
+    unpaid.write_text("customer,currency,amount\ncus_c1,usd,1.00\n")
+    plan = terminal.home / "planning.json"
+    fault = {
+        "name": "mute",
+        "match": {"method": "GET", "path": "^/v1/customers"},
+        "effect": {"kind": "error", "status": 500},
+    }
+    plan.write_text(json.dumps({"faults": [fault]}))
+    assert terminal.type_json("sim", "faults", "set", str(plan))[0] == 0
+    waiting = terminal.open(*terminal.start("2031-07", unpaid))
+    assert waiting.stderr is not None
+    for notice in waiting.stderr:
+        if "tried again until it works" in notice:
+            assert "Stripe does not say how cus_c1 pays" in notice
+            break
+    else:
+        pytest.fail("the wait ended without a reason")
+    assert terminal.type_json("sim", "faults", "clear")[0] == 0
+    waiting.communicate(timeout=60)
+    assert waiting.returncode == 0
+
+
 def test_ctrl_c_leaves_the_run_alone(terminal: Terminal, source: Path) -> None:
     """Ctrl-C ends the waiting and not the run, and says so."""
     waiting = terminal.open(*terminal.start("2031-05", source))
