@@ -100,8 +100,8 @@ class GroupCommit(Generic[Item, Result]):
             if len(batch) == 1:
                 _fail(batch, error)
                 return
-            # The server rolled the whole batch back, and one bad row must not take the others with it. (Or the
-            # connection is gone and the batch committed: then every guard sees that, and a repeat does nothing.)
+            # The server rolled back, and one bad row must not take the others with it. If instead the
+            # connection broke after the commit, guards see that: a repeat journals one more send at most.
             for entry in batch:
                 await self._flush_batch([entry])
         except Exception as error:  # noqa: BLE001 - every waiter must hear of it, whatever it is

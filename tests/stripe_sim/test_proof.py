@@ -1,4 +1,4 @@
-"""The proof's own instruments, at a size that takes a moment; the real sizes run by `deploy.stripe_sim.proof`."""
+"""The instruments of the proof, at a size that takes a moment."""
 
 import subprocess
 import sys
