@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST_WORKERS ?= 3
 
-.PHONY: help setup test lint types contracts pytest demo proof pins clean
+.PHONY: help setup test lint types contracts pytest demo proof proof-sim clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,10 @@ demo: setup ## The whole promise in one minute, with a kill -9 in the middle
 
 proof: setup ## The long proofs
 	$(BIN)/pytest -m proof
+
+proof-sim: setup ## The simulator: shapes, faults, failure modes, speed, and a million objects (half an hour)
+	$(BIN)/pytest -q -s tests/stripe_sim/test_shapes.py tests/failure_modes/test_catalogue.py
+	$(BIN)/python -m deploy.stripe_sim.proof
 
 clean: ## Remove what `make` made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

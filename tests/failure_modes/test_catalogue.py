@@ -18,7 +18,9 @@ modes = pytest.mark.parametrize("mode", CATALOGUE, ids=lambda mode: mode.name.re
 async def test_an_unsafe_client_does_harm(shop: Shop, mode: Mode) -> None:
     """An unmodified library, used as its documentation invites to: the simulator's book shows the harm."""
     await mode.client(shop)
-    assert await shop.outcome() == mode.unsafe
+    outcome = await shop.outcome()
+    print(f"unsafe client, {mode.name}: {outcome.show()}")
+    assert outcome == mode.unsafe
     assert mode.unsafe.harm is not None
 
 
@@ -39,7 +41,9 @@ async def test_the_situation_alone_does_no_harm(shop: Shop) -> None:
 async def test_chargeonce_does_none(scene: Scene, mode: Mode) -> None:
     """The same situation through ledger, gateway and settler: each due is charged and recorded once."""
     await mode.way(scene)
-    assert await count_outcome(scene) == mode.ours
+    outcome = await count_outcome(scene)
+    print(f"chargeonce, {mode.name}: {outcome.show()}")
+    assert outcome == mode.ours
     assert mode.ours.harm is None
     assert mode.ours.due == mode.unsafe.due
 
