@@ -1,6 +1,7 @@
 """Where Temporal is, by its own standard environment configuration, and handles of runs there."""
 
 import asyncio
+import ctypes
 import logging
 from datetime import timedelta
 from typing import Any
@@ -36,6 +37,9 @@ async def connect_temporal(*, quiet: bool = True) -> Client:
     config["target_host"] = address
     # The SDK's core logs to stdout, which belongs to the command's result.
     runtime = Runtime(telemetry=TelemetryConfig(logging=None))
+    # Never dropped: Python's last collection would wait in there for a thread that, if a call had just been
+    # cut off, waits for Python. A command that had said everything would hang instead of ending.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(runtime))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await Client.connect(**config, data_converter=pydantic_data_converter, runtime=runtime)

@@ -24,6 +24,7 @@ SOON_SECONDS = 60.0
 STUCK_SECONDS = 120.0
 NOBODY_WORKS_SECONDS = 10.0
 ASK_WORKFLOW_SECONDS = 5.0
+RESULT_SECONDS = 5.0  # from the ledger's `closed` to Temporal's result; it may be gone, or elsewhere by now
 PATIENCE_SECONDS = 120.0  # a database or Temporal that restarts is no reason to stop watching
 
 
@@ -101,6 +102,7 @@ class _Wait:
         self._said: set[str] = set()
         self._settled = 0
         self._settled_at = self._began
+        self._open_at = self._began
 
     async def until_quiet(self) -> Waited:
         waits = 0
@@ -116,11 +118,17 @@ class _Wait:
                 self._refuse_failure(view)
             # A charge whose answer is just being recorded may look as if it waited: twice is a fact.
             waits = waits + 1 if _only_waits(view) else 0
-            if closed_before or waits > 1 or self._is_stuck(view):
+            if closed_before or waits > 1 or self._is_stuck(view) or self._is_closed_without_result(view):
                 return self._waited(view)
             await self._ask_workflow(view)
             pause_seconds = max(POLL_SECONDS, counting_seconds / COUNTING_SHARE_MAX)
             await asyncio.wait({self._result}, timeout=pause_seconds)
+
+    def _is_closed_without_result(self, view: RunView) -> bool:
+        """Whether the ledger has closed the run, and Temporal has had time to say so and does not."""
+        if view.phase != "closed":
+            self._open_at = time.monotonic()
+        return time.monotonic() - self._open_at > RESULT_SECONDS
 
     def _is_stuck(self, view: RunView) -> bool:
         if view.settled != self._settled or view.phase != "settling":
