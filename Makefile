@@ -8,10 +8,11 @@ PYTEST_WORKERS ?= 3
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: .venv/.ready ## Make .venv from requirements.txt (hashes required) and install the project into it
+setup: .venv/.ready ## Make .venv from requirements.txt (hashes required) and install the project; a minute or two
 
 .venv/.ready: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed"'
+	@echo 'installing into .venv: this takes a minute or two, once'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -21,24 +22,24 @@ test: setup lint types contracts pytest ## Lint, types, import contracts and eve
 
 # Two calls: crash points and the window table are listed by name, the other tests are counted.
 
-lint: setup
+lint: setup ## ruff: lint and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: setup
+types: setup ## mypy, strict
 	$(BIN)/mypy
 
-contracts: setup
+contracts: setup ## Who may import whom
 	$(BIN)/lint-imports
 
 NAMED := tests/crash tests/activities/test_window_table.py
 PYTEST := $(BIN)/pytest -m "not proof" -n $(PYTEST_WORKERS) --dist worksteal
 
-pytest: setup
+pytest: setup ## Every test but the long proofs
 	$(PYTEST) -q $(addprefix --ignore=,$(NAMED))
 	$(PYTEST) -v $(NAMED)
 
-demo: setup ## The whole promise in one minute, with a kill -9 in the middle
+demo: setup ## The whole promise, with a kill -9 in the middle; a minute once setup is done
 	$(BIN)/chargeonce demo
 
 proof: setup ## The long proofs

@@ -146,12 +146,7 @@ class PostgresServer:
             death_signal=signal.SIGINT,
             stop_timeout_seconds=_STOP_TIMEOUT_SECONDS,
         )
-        await self._child.start()
-        try:
-            await self._child.wait_until_healthy(self._answers, deadline_seconds=_START_TIMEOUT_SECONDS)
-        except BaseException:
-            await self._child.stop()
-            raise
+        await self._child.start_until_healthy(self._answers, deadline_seconds=_START_TIMEOUT_SECONDS)
 
     async def stop(self) -> None:
         """Shut the server down: rolled back what was open, written what was committed, no process left."""

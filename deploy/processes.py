@@ -104,6 +104,20 @@ class Child:
         record = {"name": self.name, "pid": self._process.pid, "started": start_time_of(self._process.pid)}
         write_private_file(self._record_path, json.dumps(record))
 
+    async def start_until_healthy(
+        self, is_healthy: Callable[[], Awaitable[bool]], *, deadline_seconds: float
+    ) -> None:
+        """Start and return once `is_healthy` says so; a child that does not get there is stopped again.
+
+        Raises ChildFailed as `wait_until_healthy` does.
+        """
+        await self.start()
+        try:
+            await self.wait_until_healthy(is_healthy, deadline_seconds=deadline_seconds)
+        except BaseException:
+            await self.stop()
+            raise
+
     async def wait_until_healthy(
         self, is_healthy: Callable[[], Awaitable[bool]], *, deadline_seconds: float
     ) -> None:

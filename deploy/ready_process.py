@@ -54,12 +54,7 @@ class ReadyProcess:
         if self.running:
             return
         self._clear()
-        await self._child.start()
-        try:
-            await self._child.wait_until_healthy(self._is_ready, deadline_seconds=self._start_timeout_seconds)
-        except BaseException:
-            await self._child.stop()
-            raise
+        await self._child.start_until_healthy(self._is_ready, deadline_seconds=self._start_timeout_seconds)
 
     def _clear(self) -> None:
         make_private_directory(self._directory)

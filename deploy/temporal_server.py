@@ -112,12 +112,7 @@ class TemporalServer:
             stop_signal=signal.SIGTERM if self._durable else signal.SIGKILL,
             stop_timeout_seconds=_STOP_TIMEOUT_SECONDS,
         )
-        await self._child.start()
-        try:
-            await self._child.wait_until_healthy(self._answers, deadline_seconds=_START_TIMEOUT_SECONDS)
-        except BaseException:
-            await self._child.stop()
-            raise
+        await self._child.start_until_healthy(self._answers, deadline_seconds=_START_TIMEOUT_SECONDS)
 
     async def stop(self) -> None:
         """Shut the server down; no process is left."""

@@ -143,7 +143,7 @@ def _render_preview(checked: CheckedSource) -> Iterable["RenderableType"]:
         for currency, (lines, amount_minor) in sorted(checked.totals.items())
     ]
     yield (
-        f"{checked.path}: {checked.lines} lines, {checked.zero_amounts} of them of 0; "
+        f"{checked.path}: {checked.lines} lines, {checked.zero_amounts} of them over nothing (skipped); "
         f"{checked.rows_skipped} rows can't be billed. Nothing was started."
     )
     yield table(("currency", "lines", "amount"), rows)

@@ -43,8 +43,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 
 @app.callback(
     invoke_without_command=True,
-    epilog="Examples:  sim --port 12111    sim --port 0 --state-dir ./stripe --seed 7 --faults drill.json    "
-    "sim seed charges.csv --url http://127.0.0.1:12111",
+    epilog="Examples:  chargeonce sim --port 12111    "
+    "chargeonce sim --port 0 --state-dir ./stripe --seed 7 --faults drill.json    "
+    "chargeonce sim seed charges.csv --url http://127.0.0.1:12111",
 )
 def serve(
     context: typer.Context,
@@ -87,7 +88,10 @@ def serve(
         _refuse(str(error))
 
 
-@app.command(epilog="Examples:  sim seed charges.csv    sim seed charges.csv --json --account acct_shop")
+@app.command(
+    epilog="Examples:  chargeonce sim seed charges.csv    "
+    "chargeonce sim seed charges.csv --json --account acct_shop"
+)
 def seed(
     file: Annotated[Path, typer.Argument(help="CSV with a header: customer, optionally payment_method.")],
     *,
@@ -108,7 +112,7 @@ def seed(
     _print(counts, text, as_json=as_json)
 
 
-@app.command(epilog="Examples:  sim book    sim book --identity charge_identity --json")
+@app.command(epilog="Examples:  chargeonce sim book    chargeonce sim book --identity charge_identity --json")
 def book(
     *,
     url: Url = None,
@@ -127,7 +131,9 @@ def book(
         raise typer.Exit(EXIT_DRIFT)
 
 
-@app.command(epilog="Examples:  sim journal    sim journal --since 100 --limit 20 --json")
+@app.command(
+    epilog="Examples:  chargeonce sim journal    chargeonce sim journal --since 100 --limit 20 --json"
+)
 def journal(
     *,
     url: Url = None,
@@ -145,7 +151,7 @@ def journal(
     _print(shown, "\n".join([*lines, f"{shown['total']} requests in all"]), as_json=as_json)
 
 
-@app.command(epilog="Examples:  sim webhooks    sim webhooks --limit 20 --json")
+@app.command(epilog="Examples:  chargeonce sim webhooks    chargeonce sim webhooks --limit 20 --json")
 def webhooks(
     *,
     url: Url = None,
