@@ -167,11 +167,20 @@ def test_planning_that_can_not_go_on_says_why(terminal: Terminal, source: Path) 
 
 def test_ctrl_c_leaves_the_run_alone(terminal: Terminal, source: Path) -> None:
     """Ctrl-C ends the waiting and not the run, and says so."""
+    plan = terminal.home / "slow.json"
+    slow = {
+        "name": "slow",
+        "match": {"path": "^/v1/payment_intents"},
+        "effect": {"kind": "delay", "seconds": 3},
+    }
+    plan.write_text(json.dumps({"faults": [slow]}))  # or the run might end before the signal arrives
+    assert terminal.type_json("sim", "faults", "set", str(plan))[0] == 0
     waiting = terminal.open(*terminal.start("2031-05", source))
     assert waiting.stderr is not None
     assert waiting.stderr.readline() == "started billing-run/acct_sim/2031-05\n"
     waiting.send_signal(signal.SIGINT)
     _, notices = waiting.communicate(timeout=60)
+    assert terminal.type_json("sim", "faults", "clear")[0] == 0
     assert waiting.returncode == 1
     assert "the run goes on without this command: chargeonce run show billing-run/acct_sim/2031-05" in notices
     assert "Traceback" not in notices
