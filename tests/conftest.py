@@ -7,6 +7,7 @@ has its own ladder.
 
 import asyncio
 import itertools
+import signal
 import tempfile
 import uuid
 from collections.abc import Coroutine, Iterator
@@ -24,6 +25,12 @@ TEMPLATE = "ledger_template"
 # Temporal lets a second pass between two runs of one workflow id, which is what continue-as-new makes.
 FAST_CONTINUE_AS_NEW = {"history.workflowIdReuseMinimalInterval": '"1ms"'}
 _database_numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the commands under test: a shell's background job would have them ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def drive(work: Coroutine[Any, Any, Result]) -> Result:
