@@ -22,7 +22,7 @@ from activities.ledger.charges import ChargeLedger, FirstSend, Resend
 from activities.limiter import Endpoint, Limiter
 from workflows.domain.answer import Answer
 from workflows.domain.charge import Charge, FrozenKey, Intent, Outcome
-from workflows.domain.errors import invariant
+from workflows.domain.errors import InvariantViolation, invariant
 from workflows.domain.keys import ChargeId, Operation, canonical_parameters
 from workflows.domain.states import State
 from workflows.domain.verdict import Cause, Proof, Verdict, judge
@@ -165,8 +165,7 @@ def _request_for(charge: Charge, operation: Operation) -> Request:
             invariant(charge.payment_intent, f"charge {charge.charge_id} has no PaymentIntent to cancel")
             return cancel_request(charge.payment_intent or "")
         case Operation.REFUND:
-            invariant(False, "a refund is not sent for a charge's state")
-            raise AssertionError
+            raise InvariantViolation("a refund is not sent for a charge's state")
 
 
 def _check_against_intent(intent: Intent, answer: Answer, verdict: Verdict) -> Verdict:
