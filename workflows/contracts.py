@@ -25,8 +25,33 @@ class Timing(StrEnum):
     TESTS = "tests"
 
 
+class Canary(Message):
+    """Charge the first `lines` alone, then hold; or go on by itself while declines stay within the rule.
+
+    `declined_percent_max` None holds always; otherwise the run goes on where at most that share of the canary
+    was declined and none of it is of unknown outcome.
+    """
+
+    lines: int = Field(default=0, ge=0, le=5_000)
+    declined_percent_max: float | None = Field(default=None, ge=0, le=100)
+
+
+class BelowMinimum(StrEnum):
+    """What becomes of a line under Stripe's minimum amount: owed later, given up, or sent all the same."""
+
+    CARRY_FORWARD = "carry_forward"
+    WAIVE = "waive"
+    CHARGE = "charge"
+
+
 class RunRequest(Message):
-    """What starts a run. The source must be readable by the worker, and be what it was when it was hashed."""
+    """What starts a run. The source must be readable by the worker, and be what it was when it was hashed.
+
+    `source` is a spec that `activities.sources` opens, never a connection string: secrets stay with the
+    workers. `approved_hash` is the plan hash that a preview showed and its reader approved beforehand; the run
+    goes on by itself if its own plan has that very hash. `approve_any` is `--yes`: any plan is approved by
+    whoever started the run.
+    """
 
     account: str
     period: str
@@ -35,6 +60,12 @@ class RunRequest(Message):
     source_sha256: str
     started_by: str
     skip_invalid: bool = False
+    below_minimum: BelowMinimum = BelowMinimum.CHARGE
+    approve_any: bool = False
+    approved_hash: str | None = None
+    canary: Canary = Canary()
+    duration_limit_seconds: float | None = Field(default=None, gt=0)
+    recovered_owner: str | None = None
     slice_size: int = Field(default=500, ge=1, le=5_000)
     slices_at_once: int = Field(default=4, ge=1, le=64)
     timing: Timing = Timing.PRODUCTION
@@ -48,7 +79,10 @@ class RunKey(Message):
 
 
 class Lock(Message):
-    """Whether the lock of (account, period) is this run's; if not, who has it."""
+    """Whether the lock of (account, period) is this run's; if not, who has it.
+
+    `phase` is where the run stands in the ledger: a recovered run goes on from there.
+    """
 
     acquired: bool
     run_id: str
@@ -69,7 +103,97 @@ class Plan(Message):
     skipped: int = 0
     slices: int = 0
     plan_hash: str = ""
+    approved: bool = False
     refused: str | None = None
+
+
+class Decision(Message):
+    """Who decided something about a run, and why. Both end up in the run's audit trail."""
+
+    who: str = Field(min_length=1, max_length=200)
+    reason: str = Field(min_length=1, max_length=1_000)
+
+
+class Approval(Decision):
+    """Approve the plan of this hash and no other."""
+
+    plan_hash: str = Field(min_length=1, max_length=200)
+
+
+class CapRaise(Decision):
+    """Raise the cap of some currencies, in minor units. A cap never goes down."""
+
+    caps_minor: dict[str, int]
+
+
+class HoldKind(StrEnum):
+    """Why a run starts nothing new."""
+
+    PAUSED = "paused"  # a person said so
+    CANARY = "canary"  # the first lines are through, and somebody is to look at them
+    BREAKER = "breaker"  # going on would burn through customers
+    CAP = "cap"  # the spend cap is reached
+
+
+class Hold(Decision):
+    """Hold a run."""
+
+    kind: HoldKind
+
+
+class ControlRequest(Message):
+    """One decision about one run, on its way into the ledger."""
+
+    run: RunKey
+    decision: Decision
+
+
+class ApprovalRequest(Message):
+    """An approval on its way into the ledger."""
+
+    run: RunKey
+    approval: Approval
+
+
+class HoldRequest(Message):
+    """A hold on its way into the ledger."""
+
+    run: RunKey
+    hold: Hold
+
+
+class CapRaiseRequest(Message):
+    """A higher cap on its way into the ledger."""
+
+    run: RunKey
+    cap_raise: CapRaise
+
+
+class Standing(Message):
+    """Where a run stands after a decision: counts whole (I9), and whether it is held or being canceled.
+
+    `refused` says why the decision was not taken; then nothing has changed.
+    """
+
+    run_id: str
+    phase: str
+    hold: HoldKind | None = None
+    hold_reason: str | None = None
+    canceling: bool = False
+    selected: int = 0
+    settled: int = 0
+    in_flight: int = 0
+    not_started: int = 0
+    refused: str | None = None
+
+
+class CanaryResult(Message):
+    """How the canary's lines ended."""
+
+    lines: int
+    declined: int
+    not_paid_otherwise: int
+    unknown: int
 
 
 class Slice(Message):
@@ -84,7 +208,9 @@ class Progress(Message):
 
     settled: int = 0
     deferred: int = 0
+    held: int = 0  # left as they are because the run is held
     halted: str | None = None
+    halted_kind: HoldKind | None = None
 
 
 class Due(Message):
@@ -119,6 +245,8 @@ class RunState(Message):
     selected: int = 0
     settled: int = 0
     deferred: int = 0
+    plan_hash: str = ""
+    canary_passed: bool = False
 
 
 class RunInput(Message):

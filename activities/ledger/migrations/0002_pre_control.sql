@@ -1,0 +1,70 @@
+-- What people decide about a run: approve its plan, hold it, go on, cancel it, raise its cap. Each decision is
+-- one guarded write and one event in the same transaction, so no decision is without who, when and why.
+
+ALTER TABLE billing_runs DROP CONSTRAINT billing_runs_phase_check;
+ALTER TABLE billing_runs ADD CONSTRAINT billing_runs_phase_check
+    CHECK (phase IN ('locked', 'planned', 'charging', 'settling', 'closed', 'failed'));
+
+DROP INDEX billing_runs_one_between_lock_and_settle;
+CREATE UNIQUE INDEX billing_runs_one_between_lock_and_settle
+    ON billing_runs (account, period) WHERE phase IN ('locked', 'planned', 'charging', 'settling');
+
+-- A held run sends nothing for the first time and opens no new version; what is in flight may settle.
+-- A run that is being canceled does neither, and its open charges are canceled. Neither is ever undone by a
+-- repeated call; `canceling` is never undone at all.
+ALTER TABLE billing_runs
+    ADD COLUMN hold           text CHECK (hold IN ('paused', 'canary', 'breaker', 'cap')),
+    ADD COLUMN hold_reason    text,
+    ADD COLUMN canceling      boolean NOT NULL DEFAULT false,
+    ADD COLUMN approved_hash  text,
+    ADD COLUMN approved_at    timestamptz,
+    ADD COLUMN approved_by    text,
+    ADD COLUMN canary_lines   integer NOT NULL DEFAULT 0 CHECK (canary_lines >= 0),
+    ADD COLUMN report         jsonb,  -- what the close found, frozen with the counts
+    ADD CONSTRAINT billing_runs_hold_has_reason CHECK ((hold IS NULL) = (hold_reason IS NULL)),
+    ADD CONSTRAINT billing_runs_approved_its_plan
+        CHECK (approved_hash IS NULL OR approved_hash = plan_hash),
+    ADD CONSTRAINT billing_runs_charges_only_approved
+        CHECK (phase NOT IN ('charging', 'settling') OR approved_hash IS NOT NULL);
+
+-- What was approved and what the run may move at most, per currency, in minor units.
+CREATE TABLE run_totals (
+    run_id       text NOT NULL REFERENCES billing_runs,
+    currency     text NOT NULL,
+    lines        bigint NOT NULL CHECK (lines >= 0),
+    amount_minor bigint NOT NULL CHECK (amount_minor >= 0),
+    cap_minor    bigint NOT NULL CHECK (cap_minor >= 0),
+    PRIMARY KEY (run_id, currency)
+);
+
+CREATE FUNCTION check_cap_step() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.cap_minor < OLD.cap_minor OR NEW.amount_minor <> OLD.amount_minor OR NEW.lines <> OLD.lines THEN
+        RAISE EXCEPTION 'run %: totals are frozen, and a cap only goes up', OLD.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER run_totals_check_step BEFORE UPDATE ON run_totals
+    FOR EACH ROW EXECUTE FUNCTION check_cap_step();
+
+-- Who decided what about a run, when and why: appended, never changed.
+CREATE TABLE run_events (
+    event_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id   text NOT NULL REFERENCES billing_runs,
+    at       timestamptz NOT NULL,
+    action   text NOT NULL,
+    who      text NOT NULL CHECK (who <> ''),
+    reason   text NOT NULL CHECK (reason <> ''),
+    detail   jsonb NOT NULL DEFAULT '{}'
+);
+
+CREATE INDEX run_events_by_run ON run_events (run_id, event_id);
+
+DROP TRIGGER billing_runs_check_counts ON billing_runs;
+CREATE TRIGGER billing_runs_check_counts BEFORE UPDATE OF phase ON billing_runs
+    FOR EACH ROW WHEN (NEW.phase IN ('planned', 'charging', 'closed') AND OLD.phase IS DISTINCT FROM NEW.phase)
+    EXECUTE FUNCTION check_run_counts();
