@@ -5,26 +5,28 @@ Pure choreography over `send` and `settle`: every rule about keys and windows li
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from activities.ledger.charges import ChargeLedger
 from activities.limiter import PAUSE_SECONDS_MAX
+from activities.run_watch import RunWatch
 from activities.send import Sender, Sent
 from activities.settle import OPERATION_OF, Settler, Step
+from activities.skew_watch import SkewWatch
+from workflows.domain.breaker import Breaker
 from workflows.domain.charge import Charge
 from workflows.domain.errors import StaleWrite
 from workflows.domain.keys import Operation
-from workflows.domain.states import State
-from workflows.domain.verdict import Cause, Proof, Verdict
+from workflows.domain.mode import Mode
+from workflows.domain.states import NOT_STARTED, State
+from workflows.domain.verdict import Cause, Proof
+from workflows.domain.window import Ruling
 
 TRIES_MAX = 6  # sends without progress before the charge is left for later
 BACKOFF_SECONDS = 0.25
 BACKOFF_SECONDS_MAX = 8.0
 LATER_SECONDS = 30.0  # doubled with every round that brought nothing
 LATER_SECONDS_MAX = 3_600.0
-NO_ANSWERS_IN_A_ROW_MAX = 100
-_NO_ANSWERS = frozenset({Cause.NO_ANSWER, Cause.UNREACHABLE, Cause.SERVER_ERROR})
 
 
 class End(StrEnum):
@@ -32,30 +34,9 @@ class End(StrEnum):
 
     SETTLED = "settled"
     DEFERRED = "deferred"  # it has a due time
+    HELD = "held"  # its run may begin nothing new: as it is, for whoever comes after the hold
     LEFT = "left"  # the worker drains, or the breaker is open: as it is, for the next attempt
     SUPERSEDED = "superseded"  # a newer fence owns it
-
-
-@dataclass(slots=True)
-class Breaker:
-    """Stops a whole slice when going on would burn through customers."""
-
-    reason: str | None = None
-    no_answers_in_a_row: int = field(default=0)
-
-    def observe(self, verdict: Verdict) -> None:
-        """Count what an answer says about the way to Stripe; open on credentials, silence, server errors."""
-        if verdict.cause is Cause.CREDENTIALS:
-            self.reason = f"Stripe refuses the credentials ({verdict.reason}): mend them, then tick the run"
-        elif verdict.cause is Cause.CAP:
-            self.reason = "the spend cap is reached: raise it, then tick the run"
-        if verdict.cause in _NO_ANSWERS:
-            self.no_answers_in_a_row += 1
-            if self.no_answers_in_a_row >= NO_ANSWERS_IN_A_ROW_MAX:
-                times = f"{self.no_answers_in_a_row} times in a row"
-                self.reason = f"no answer of use from Stripe {times} ({verdict.reason})"
-        else:
-            self.no_answers_in_a_row = 0
 
 
 class Carrier:
@@ -68,31 +49,39 @@ class Carrier:
         sender: Sender,
         settler: Settler,
         breaker: Breaker,
+        watch: RunWatch,
+        skew: SkewWatch,
         is_draining: Callable[[], bool],
     ) -> None:
         self._ledger = ledger
         self._sender = sender
         self._settler = settler
         self._breaker = breaker
+        self._watch = watch
+        self._skew = skew
         self._is_draining = is_draining
+        self._alarmed_of_skew = False
 
     async def carry(self, charge: Charge) -> End:
         """Carry one claimed charge until it is settled, has a due time, or must be left as it is."""
         fence, tries = charge.fence, 0
         while not charge.is_settled:
-            if self._breaker.reason is not None or self._is_draining():
-                return End.LEFT
+            mode = self._watch.mode
+            if (end := await self._stop(charge, mode)) is not None:
+                return end
             try:
-                step = await self._step(charge)
+                step = await self._step(charge, mode)
             except StaleWrite:
+                # Another sender has the charge, or a decision about the run forbids what was about to begin.
+                await self._watch.refresh()
                 step = Step(await self._ledger.read(charge.charge_id))
                 tries += 1
             charge = step.charge
             if charge.fence != fence:
                 # Whoever claimed it since owns it: to go on under their fence would defeat it.
                 return End.SUPERSEDED
-            if step.waiting:
-                return End.DEFERRED
+            if step.held or step.waiting:
+                return End.HELD if step.held else End.DEFERRED
             if step.sent is not None:
                 asked_seconds = step.sent.answer.retry_after_seconds or 0.0
                 if asked_seconds > PAUSE_SECONDS_MAX and not charge.is_settled:
@@ -106,15 +95,52 @@ class Carrier:
                 return await self._leave_for_later(charge)
         return End.SETTLED
 
-    async def _step(self, charge: Charge) -> Step:
+    async def _stop(self, charge: Charge, mode: Mode) -> End | None:
+        """Return how carrying ends before another step is taken, or None where one may be."""
+        if self._breaker.reason is not None or self._is_draining():
+            return End.LEFT
+        if charge.state not in NOT_STARTED or mode is Mode.CANCELING:
+            return None
+        if mode is Mode.HELD:
+            return End.HELD
+        skewed = await self._rule_on_clocks(charge)
+        return None if skewed is None else await self._defer(charge, skewed.wait_seconds, skewed.reason)
+
+    async def _step(self, charge: Charge, mode: Mode) -> Step:
+        canceling = mode is Mode.CANCELING
         match charge.state:
+            case State.PLANNED if canceling:
+                unsent = await self._ledger.cancel_unsent(charge)
+                if unsent is None:
+                    raise StaleWrite(f"charge {charge.charge_id} is no longer only planned")
+                return Step(unsent)
             case State.PLANNED:
                 sent = await self._sender.send_first(charge, Operation.CREATE, reason="planned")
+            case State.PREPARED | State.CONFIRMING if canceling:
+                sent = await self._sender.send_first(charge, Operation.CANCEL, reason="the run is canceled")
             case State.PREPARED:
                 sent = await self._sender.send_first(charge, Operation.CONFIRM, reason="prepared")
             case _:
-                return await self._settler.settle(charge)
+                return await self._settler.settle(charge, mode)
         return Step(sent.charge, sent=sent)
+
+    async def _rule_on_clocks(self, charge: Charge) -> Ruling | None:
+        """Return the wait that ledger's and Stripe's clocks impose on a first send (I10), or None.
+
+        An answer that showed them apart is not the last word: a lookup, one a second for all, asks again.
+        """
+        if self._skew.ruling is None:
+            return None
+        async with self._skew.looking:
+            if self._skew.ruling is not None and self._skew.may_look():
+                await self._settler.look_at_clocks(charge)
+        ruling = self._skew.ruling
+        if ruling is not None and not self._alarmed_of_skew:
+            self._alarmed_of_skew = True
+            await self._ledger.note(
+                charge, "waiting", f"{ruling.reason}: no first sends in this pass", alarm=True
+            )
+        return ruling
 
     async def _weigh(self, sent: Sent, tries: int) -> int:
         """Return the new number of tries without progress, after waiting as long as the answer asks for."""

@@ -6,106 +6,197 @@ and Temporal retries it without a maximum.
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.carry import Breaker, Carrier, End
+from activities.accounts import AccountParts, Accounts
+from activities.carry import Carrier, End
 from activities.crash_points import CrashPoint, reach
 from activities.first_error import first_error
-from activities.gateway.requests import StripeAccount
-from activities.gateway.stripe_gateway import StripeGateway
 from activities.heartbeat import heartbeats
 from activities.ledger.charges import ChargeLedger
-from activities.limiter import Limiter
+from activities.ledger.control import ControlLedger
+from activities.run_watch import RunWatch, watching
 from activities.send import Sender
 from activities.settle import Settler
+from activities.skew_watch import SkewWatch
 from workflows import contracts
-from workflows.contracts import Progress, RunKey, Slice
+from workflows.contracts import HoldKind, Progress, RunKey, Slice
+from workflows.domain.breaker import Breaker, Trip
 from workflows.domain.charge import Charge
-from workflows.domain.errors import RefusedToStart
+from workflows.domain.mode import Mode, claims_of
 
 DUE_BATCH_MAX = 500
+CANCELED_AT_ONCE_MAX = 10_000  # charges that nothing was sent for, in one statement
 CARRIED_PER_REQUEST = 2  # while one charge's request is out, another's commit is on its way to the disk
 
 
-class ChargeActivities(contracts.ChargeActivities):
-    """Charges slices and settles what is due, with the pool, gateway and limiter of this process."""
+@dataclass(slots=True)
+class _Kept:
+    """What this process keeps for one account from pass to pass: nothing that another account waits for."""
 
-    def __init__(
-        self,
-        *,
-        ledger: ChargeLedger,
-        gateway: StripeGateway,
-        limiter: Limiter,
-        account: StripeAccount,
-        requests_at_once: int,
-    ) -> None:
+    carried_at_once: int
+    places: asyncio.Semaphore = field(init=False)
+    skew: SkewWatch = field(default_factory=SkewWatch)
+
+    def __post_init__(self) -> None:
+        self.places = asyncio.Semaphore(self.carried_at_once)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One activity at work: for whom, and how the run stands meanwhile."""
+
+    run: RunKey
+    parts: AccountParts
+    kept: _Kept
+    watch: RunWatch
+
+
+@dataclass(frozen=True, slots=True)
+class _Canceled:
+    """How many charges were canceled unasked, and whether nothing of the run is open any more."""
+
+    charges: int = 0
+    is_all: bool = False
+
+
+class ChargeActivities(contracts.ChargeActivities):
+    """Charges slices and settles what is due, for every account that this process has credentials for."""
+
+    def __init__(self, *, ledger: ChargeLedger, accounts: Accounts, control: ControlLedger) -> None:
         self._ledger = ledger
-        self._account = account
-        self._sender = Sender(
-            ledger=ledger,
-            gateway=gateway,
-            limiter=limiter,
-            account=account,
-            requests_at_once=requests_at_once,
-        )
-        self._settler = Settler(
-            ledger=ledger, gateway=gateway, limiter=limiter, sender=self._sender, account=account
-        )
-        self._carried_at_once = requests_at_once * CARRIED_PER_REQUEST
-        self._places = asyncio.Semaphore(self._carried_at_once)
+        self._accounts = accounts
+        self._control = control
+        self._kept: dict[str, _Kept] = {}
 
     @activity.defn(name="charge_slice")
     async def charge_slice(self, work: Slice) -> Progress:
-        """Claim a slice, settle what an earlier attempt left in flight, charge the rest."""
-        self._refuse_other_account(work.run)
-        async with heartbeats():
-            charges = await self._ledger.claim_slice(work.run.run_id, work.slice_no)
-            reach(CrashPoint.SLICE_AFTER_CLAIM)
-            return await self._carry_all(charges)
+        """Claim a slice, settle what an earlier attempt left in flight, charge the rest.
+
+        Of a held run only what is in flight goes on; of one that is being canceled everything open is
+        canceled. Raises RefusedToStart where this process has no credentials for the account.
+        """
+        run_id, slice_no = work.run.run_id, work.slice_no
+        async with heartbeats(), watching(self._control, run_id) as watch:
+            canceled = await self._cancel_planned(run_id, slice_no, watch.mode)
+            if canceled.is_all:
+                return Progress(settled=canceled.charges)
+            async with self._at_work(work.run, watch) as one:
+                mode, held = watch.mode, 0
+                charges = await self._ledger.claim_slice(run_id, slice_no, claims_of(mode))
+                reach(CrashPoint.SLICE_AFTER_CLAIM)
+                if mode is Mode.HELD:
+                    held = await self._ledger.count_not_started(run_id, slice_no)
+                return await self._carry_all(one, charges, settled=canceled.charges, held=held)
 
     @activity.defn(name="settle_due")
     async def settle_due(self, run: RunKey) -> Progress:
-        """Claim what is due anywhere in the run and carry it on."""
-        self._refuse_other_account(run)
-        async with heartbeats():
-            charges = await self._ledger.claim_due(run.run_id, limit=DUE_BATCH_MAX)
-            return await self._carry_all(charges)
+        """Claim what is due anywhere in the run and carry it on, as far as the run's standing lets it."""
+        async with heartbeats(), watching(self._control, run.run_id) as watch:
+            canceled = await self._cancel_planned(run.run_id, None, watch.mode)
+            if canceled.is_all:
+                return Progress(settled=canceled.charges)
+            async with self._at_work(run, watch) as one:
+                charges = await self._ledger.claim_due(
+                    run.run_id, limit=DUE_BATCH_MAX, claims=claims_of(watch.mode)
+                )
+                return await self._carry_all(one, charges, settled=canceled.charges)
 
-    async def _carry_all(self, charges: Sequence[Charge]) -> Progress:
+    @asynccontextmanager
+    async def _at_work(self, run: RunKey, watch: RunWatch) -> AsyncIterator[_Pass]:
+        parts = await self._accounts.of(run)
+        kept = self._kept.setdefault(run.account, _Kept(parts.requests_at_once * CARRIED_PER_REQUEST))
+        async with parts.slices:
+            if activity.is_worker_shutdown():
+                _leave_to_the_next_worker()
+            yield _Pass(run, parts, kept, watch)
+
+    async def _cancel_planned(self, run_id: str, slice_no: int | None, mode: Mode) -> _Canceled:
+        """Cancel what nothing was sent for. That takes no Stripe, and so no credentials for it either."""
+        if mode is not Mode.CANCELING:
+            return _Canceled()
+        charges = 0
+        while not activity.is_worker_shutdown():
+            more = await self._ledger.cancel_planned(run_id, slice_no, limit=CANCELED_AT_ONCE_MAX)
+            charges += more
+            if more < CANCELED_AT_ONCE_MAX:
+                break
+        return _Canceled(charges, is_all=not await self._ledger.has_open(run_id))
+
+    async def _carry_all(
+        self, one: _Pass, charges: Sequence[Charge], *, settled: int, held: int = 0
+    ) -> Progress:
         breaker = Breaker()
-        carrier = Carrier(
-            ledger=self._ledger,
-            sender=self._sender,
-            settler=self._settler,
-            breaker=breaker,
-            is_draining=activity.is_worker_shutdown,
-        )
+        carrier = self._carrier(one, breaker)
         waiting = iter(charges)
         ends: Counter[End] = Counter()
 
         async def carry_next() -> None:
             for charge in waiting:
-                async with self._places:
+                async with one.kept.places:
                     ends[await carrier.carry(charge)] += 1
 
         with first_error():
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._carried_at_once, len(charges))):
+                for _ in range(min(one.kept.carried_at_once, len(charges))):
                     group.create_task(carry_next())
         if breaker.reason is None and ends[End.LEFT]:
-            # A deploy is no failure: the next attempt starts at once, on another worker.
-            raise ApplicationError(
-                "the worker is shutting down",
-                type="WorkerShutdown",
-                category=ApplicationErrorCategory.BENIGN,
-                next_retry_delay=timedelta(milliseconds=1),
-            )
-        return Progress(settled=ends[End.SETTLED], deferred=ends[End.DEFERRED], halted=breaker.reason)
+            _leave_to_the_next_worker()
+        return Progress(
+            settled=settled + ends[End.SETTLED],
+            deferred=ends[End.DEFERRED],
+            held=held + ends[End.HELD],
+            halted=breaker.reason,
+            halted_kind=_kind_of(breaker.trip),
+            closes_by_itself=breaker.trip is Trip.SILENCE,
+        )
 
-    def _refuse_other_account(self, run: RunKey) -> None:
-        if run.account != self._account.id:
-            raise RefusedToStart(f"this worker charges for {self._account.id}, not for {run.account}")
+    def _carrier(self, one: _Pass, breaker: Breaker) -> Carrier:
+        parts, skew = one.parts, one.kept.skew
+        sender = Sender(
+            ledger=self._ledger,
+            gateway=parts.gateway,
+            limiter=parts.limiter,
+            account=parts.account,
+            places=parts.places,
+            skew=skew,
+        )
+        settler = Settler(
+            ledger=self._ledger,
+            gateway=parts.gateway,
+            limiter=parts.limiter,
+            sender=sender,
+            account=parts.account,
+            skew=skew,
+        )
+        return Carrier(
+            ledger=self._ledger,
+            sender=sender,
+            settler=settler,
+            breaker=breaker,
+            watch=one.watch,
+            skew=skew,
+            is_draining=activity.is_worker_shutdown,
+        )
+
+
+def _kind_of(trip: Trip | None) -> HoldKind | None:
+    if trip is None:
+        return None
+    return HoldKind.CAP if trip is Trip.CAP else HoldKind.BREAKER
+
+
+def _leave_to_the_next_worker() -> None:
+    # A deploy is no failure: the next attempt starts at once, on another worker.
+    raise ApplicationError(
+        "the worker is shutting down",
+        type="WorkerShutdown",
+        category=ApplicationErrorCategory.BENIGN,
+        next_retry_delay=timedelta(milliseconds=1),
+    )

@@ -6,6 +6,7 @@ them; another test fails if a point has no crash test.
 
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Any
 
 
 class CrashPoint(StrEnum):
@@ -23,6 +24,12 @@ class CrashPoint(StrEnum):
     CONFIRM_AFTER_REQUEST = "confirm_after_request"
     CONFIRM_BEFORE_RECORD = "confirm_before_record"
     CONFIRM_AFTER_RECORD = "confirm_after_record"
+    CANCEL_BEFORE_INTENT = "cancel_before_intent"
+    CANCEL_AFTER_INTENT = "cancel_after_intent"
+    CANCEL_BEFORE_REQUEST = "cancel_before_request"
+    CANCEL_AFTER_REQUEST = "cancel_after_request"
+    CANCEL_BEFORE_RECORD = "cancel_before_record"
+    CANCEL_AFTER_RECORD = "cancel_after_record"
     LOCK_BEFORE_COMMIT = "lock_before_commit"
     LOCK_AFTER_COMMIT = "lock_after_commit"
     PLAN_WHILE_STREAMING = "plan_while_streaming"
@@ -35,19 +42,30 @@ class CrashPoint(StrEnum):
     CLOSE_AFTER_COMMIT = "close_after_commit"
 
 
-def _survive(_point: CrashPoint) -> None:
+class ProxyPoint(StrEnum):
+    """Before and after each commit, each request and each reply of the spend-cap proxy."""
+
+    BEFORE_ADMIT = "proxy_before_admit"
+    AFTER_ADMIT = "proxy_after_admit"
+    BEFORE_REQUEST = "proxy_before_request"
+    AFTER_REQUEST = "proxy_after_request"
+    AFTER_REPLY = "proxy_after_reply"
+    AFTER_ANSWER = "proxy_after_answer"
+
+
+def _survive(_point: object) -> None:
     return
 
 
-_hook: Callable[[CrashPoint], None] = _survive
+_hook: Callable[[Any], None] = _survive
 
 
-def reach(point: CrashPoint) -> None:
+def reach(point: CrashPoint | ProxyPoint) -> None:
     """Tell the hook, if there is one, that the process is about to go on past `point`."""
     _hook(point)
 
 
-def install(hook: Callable[[CrashPoint], None]) -> None:
+def install(hook: Callable[[Any], None]) -> None:
     """Replace the hook of this process. Tests only."""
     global _hook  # noqa: PLW0603 - one hook per process, and reach() must stay as cheap as a call
     _hook = hook

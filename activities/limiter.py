@@ -1,22 +1,23 @@
-"""How fast requests may leave this process: one bucket per endpoint, as Stripe counts them.
+"""How fast requests may leave: Stripe's limits, per account and endpoint, shared by all worker processes.
 
 Stripe limits each endpoint of an account on its own, 25 requests a second by default
 (https://docs.stripe.com/rate-limits). Waiting here is local: nothing has been intended yet, and nothing is
-ever recorded as unknown because of it (invariant I10).
+ever recorded as unknown because of it (invariant I10). Without the database nobody goes.
 """
 
-import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
-SLOWEST_SHARE = 0.05
-SLOW_DOWN_FACTOR = 0.7
-RECOVERY_SHARE_PER_SECOND = 0.02
+from activities.leased_slots import LeasedSlots
+from activities.ledger.limits import LimitLedger
+
 PAUSE_SECONDS_DEFAULT = 1.0
 PAUSE_SECONDS_MAX = 60.0  # one answer must not silence an endpoint, and everyone's work on it, for an hour
-BURST_SECONDS = 0.05  # a waking event loop may catch up on this much, and no more
+# https://docs.stripe.com/rate-limits: the first are about one object, the others about all of an account.
+_REASONS_OF_ONE_OBJECT = frozenset({"resource-specific", "lock_timeout"})
+_REASONS_OF_THE_ACCOUNT = frozenset({"global-rate", "global-concurrency"})
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Endpoint(StrEnum):
@@ -31,52 +32,73 @@ class Endpoint(StrEnum):
     CUSTOMERS = "customers"
 
 
-@dataclass(slots=True)
-class _Bucket:
-    rate_per_second: float
-    next_free_seconds: float
-    recovered_at_seconds: float
-
-
-class Limiter:
-    """Lets at most `rate_per_second` requests per endpoint go, spread evenly, slower after a 429."""
-
-    def __init__(self, rate_per_second: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate_max = rate_per_second
-        self._clock = clock
-        now = clock()
-        self._buckets = {endpoint: _Bucket(rate_per_second, now, now) for endpoint in Endpoint}
+class Limiter(Protocol):
+    """The limits of one account."""
 
     async def acquire(self, endpoint: Endpoint) -> None:
         """Return when one request to `endpoint` may leave. Cancelling the wait gives nothing back."""
-        delay_seconds = self._reserve(endpoint)
-        if delay_seconds > 0:
-            await asyncio.sleep(delay_seconds)
 
-    def slow_down(self, endpoint: Endpoint, *, retry_after_seconds: float | None) -> None:
-        """Stripe said 429: pause, for 60 s at most, and go on more slowly; the rate recovers bit by bit."""
-        now, bucket = self._clock(), self._buckets[endpoint]
-        pause_seconds = PAUSE_SECONDS_DEFAULT if retry_after_seconds is None else retry_after_seconds
-        pause_seconds = min(pause_seconds, PAUSE_SECONDS_MAX)
-        if bucket.next_free_seconds < now + pause_seconds:
-            bucket.next_free_seconds = now + pause_seconds
-            slowest = self._rate_max * SLOWEST_SHARE
-            bucket.rate_per_second = max(slowest, bucket.rate_per_second * SLOW_DOWN_FACTOR)
-        bucket.recovered_at_seconds = now
+    def slow_down(
+        self, endpoint: Endpoint, *, retry_after_seconds: float | None, reason: str | None = None
+    ) -> None:
+        """Stripe said 429: pause, for 60 s at most, and go on more slowly; the rate recovers bit by bit.
+
+        `reason` is the answer's `Stripe-Rate-Limited-Reason`, or without one its code. It says what was too
+        much: the endpoint, the whole account, or one object alone, and then nobody else slows down.
+        """
 
     def rate_per_second(self, endpoint: Endpoint) -> float:
         """Return the rate that `endpoint` goes at now, after slowing down and recovering."""
-        return self._buckets[endpoint].rate_per_second
 
-    def _reserve(self, endpoint: Endpoint) -> float:
-        now, bucket = self._clock(), self._buckets[endpoint]
-        self._recover(bucket, now)
-        slot = max(bucket.next_free_seconds, now - BURST_SECONDS)
-        bucket.next_free_seconds = slot + 1.0 / bucket.rate_per_second
-        return slot - now
 
-    def _recover(self, bucket: _Bucket, now: float) -> None:
-        if bucket.rate_per_second < self._rate_max:
-            gained = (now - bucket.recovered_at_seconds) * RECOVERY_SHARE_PER_SECOND * self._rate_max
-            bucket.rate_per_second = min(self._rate_max, bucket.rate_per_second + gained)
-        bucket.recovered_at_seconds = now
+def slowed_endpoints(endpoint: Endpoint, reason: str | None) -> tuple[Endpoint, ...]:
+    """Return which endpoints a 429 of `endpoint` is about; without a reason that we know, itself."""
+    if reason in _REASONS_OF_ONE_OBJECT:
+        return ()
+    return tuple(Endpoint) if reason in _REASONS_OF_THE_ACCOUNT else (endpoint,)
+
+
+class SharedLimiter(Limiter):
+    """The limits of one account over all processes that use the same database."""
+
+    def __init__(
+        self, ledger: LimitLedger, account: str, *, rate_per_second: float, spare_share: float = 0.0
+    ) -> None:
+        """Share the buckets of `account`.
+
+        Args:
+            ledger: Where the buckets are.
+            account: Whose limits.
+            rate_per_second: Requests per second and endpoint at most, above 0.
+            spare_share: What share of that is left to others, such as the merchant's shop: 0 to 0.9.
+        """
+        self._lines = {
+            endpoint: LeasedSlots(
+                ledger,
+                account,
+                endpoint,
+                rate_per_second=rate_per_second * (1 - spare_share),
+                clock=_read_clock,
+            )
+            for endpoint in Endpoint
+        }
+
+    async def acquire(self, endpoint: Endpoint) -> None:
+        """Return when one request to `endpoint` may leave. Cancelling the wait gives nothing back."""
+        await self._lines[endpoint].acquire()
+
+    def slow_down(
+        self, endpoint: Endpoint, *, retry_after_seconds: float | None, reason: str | None = None
+    ) -> None:
+        """Stripe said 429: pause, for 60 s at most, and go on more slowly, in all processes."""
+        pause_seconds = PAUSE_SECONDS_DEFAULT if retry_after_seconds is None else retry_after_seconds
+        for slowed in slowed_endpoints(endpoint, reason):
+            self._lines[slowed].slow_down(min(pause_seconds, PAUSE_SECONDS_MAX))
+
+    def rate_per_second(self, endpoint: Endpoint) -> float:
+        """Return the rate of all processes together, as of this one's last lease."""
+        return self._lines[endpoint].rate_per_second
+
+
+def _read_clock() -> float:
+    return time.clock_gettime(_CLOCK)

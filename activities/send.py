@@ -20,6 +20,7 @@ from activities.gateway.requests import (
 from activities.gateway.stripe_gateway import StripeGateway
 from activities.ledger.charges import ChargeLedger, FirstSend, Resend
 from activities.limiter import Endpoint, Limiter
+from activities.skew_watch import SkewWatch, skew_of_send
 from workflows.domain.answer import Answer
 from workflows.domain.charge import Charge, FrozenKey, Intent, Outcome
 from workflows.domain.errors import InvariantViolation, invariant
@@ -27,7 +28,6 @@ from workflows.domain.keys import ChargeId, Operation, canonical_parameters
 from workflows.domain.states import State
 from workflows.domain.verdict import Cause, Proof, Verdict, judge
 
-REQUESTS_AT_ONCE = 64
 LEAVE_WITHIN_SECONDS = 5.0  # I6: a request leaves this soon after its intent, or not at all
 
 _POINTS = {
@@ -42,7 +42,7 @@ _POINTS = {
             "after_record",
         )
     }
-    for operation in (Operation.CREATE, Operation.CONFIRM)
+    for operation in (Operation.CREATE, Operation.CONFIRM, Operation.CANCEL)
 }
 
 
@@ -65,21 +65,24 @@ class Sender:
         gateway: StripeGateway,
         limiter: Limiter,
         account: StripeAccount,
-        requests_at_once: int = REQUESTS_AT_ONCE,
+        places: asyncio.Semaphore,
+        skew: SkewWatch,
     ) -> None:
-        """Put the parts together; at most `requests_at_once` sends are between intent and answer."""
+        """Put the parts together; `places` bounds the account's sends between intent and answer."""
         self._ledger = ledger
         self._gateway = gateway
         self._limiter = limiter
         self._account = account
         # Taken before the intent: one that then waited for a connection would be too late to leave.
-        self._places = asyncio.Semaphore(requests_at_once)
+        self._places = places
+        self._skew = skew
 
     async def send_first(self, charge: Charge, operation: Operation, *, reason: str) -> Sent:
         """Freeze a new key of `operation` and send it once.
 
         Raises:
-            StaleWrite: The charge has moved on, or its previous key's window has not passed.
+            StaleWrite: The charge has moved on, its run may not begin this, its previous key's window has not
+                passed, or its PaymentIntent was not shown to be canceled.
         """
         request = _request_for(charge, operation)
         send = FirstSend(
@@ -112,7 +115,7 @@ class Sender:
         return await self._record(intent, answer)
 
     async def _transmit(self, intent: Intent, leave_by: float) -> Answer:
-        operation = intent.operation
+        operation, began_seconds = intent.operation, boottime_seconds()
         _reach(operation, "after_intent")
         parameters = json.loads(intent.parameters)
         _reach(operation, "before_request")
@@ -124,6 +127,12 @@ class Sender:
             key=intent.key,
             leave_by_boottime_seconds=leave_by,
         )
+        skew_seconds = skew_of_send(
+            intended_epoch_seconds=intent.intended_epoch_seconds,
+            elapsed_seconds=boottime_seconds() - began_seconds,
+            stripe_epoch_seconds=answer.stripe_epoch_seconds,
+        )
+        self._skew.observe(skew_seconds, began_seconds=began_seconds)
         _reach(operation, "after_request")
         return answer
 
@@ -133,7 +142,11 @@ class Sender:
             intent, answer, judge(operation, answer, first_send=intent.first_send)
         )
         if verdict.cause is Cause.RATE_LIMITED:
-            self._limiter.slow_down(Endpoint(operation), retry_after_seconds=answer.retry_after_seconds)
+            self._limiter.slow_down(
+                Endpoint(operation),
+                retry_after_seconds=answer.retry_after_seconds,
+                reason=answer.rate_limited_reason or answer.code,
+            )
         _reach(operation, "before_record")
         charge = await self._ledger.record(Outcome(intent=intent, answer=answer, verdict=verdict))
         _reach(operation, "after_record")
@@ -173,9 +186,11 @@ def _check_against_intent(intent: Intent, answer: Answer, verdict: Verdict) -> V
     found, charge = answer.payment_intent, intent.charge
     if found is None or verdict.proof is not Proof.PROVED:
         return verdict
+    wrong_intent = intent.operation is not Operation.CREATE and found.id != charge.payment_intent
+    if intent.operation is Operation.CANCEL and verdict.state is State.CANCELED and not wrong_intent:
+        return verdict  # whatever it was about, it can never succeed
     asked = (charge.amount_minor, charge.currency, charge.customer)
     got = (found.amount_minor, found.currency, found.customer)
-    wrong_intent = intent.operation is not Operation.CREATE and found.id != charge.payment_intent
     if asked != got or wrong_intent:
         return Verdict(Proof.PROVED, state=State.REVIEW, reason=f"Stripe answered with {found.id}: {got}")
     return verdict
@@ -187,5 +202,4 @@ def _leave_by() -> float:
 
 
 def _reach(operation: Operation, moment: str) -> None:
-    if points := _POINTS.get(operation):
-        reach(points[moment])
+    reach(_POINTS[operation][moment])

@@ -8,15 +8,18 @@ to wait, or may be replaced by the next version.
 from dataclasses import dataclass
 
 from activities.crash_points import CrashPoint, reach
+from activities.gateway.calls import boottime_seconds
 from activities.gateway.requests import StripeAccount
 from activities.gateway.stripe_gateway import StripeGateway
 from activities.ledger.charges import ChargeLedger
 from activities.limiter import Endpoint, Limiter
 from activities.send import Sender, Sent
-from workflows.domain.answer import Lookup
+from activities.skew_watch import SkewWatch
+from workflows.domain.answer import Lookup, PaymentIntent
 from workflows.domain.charge import Charge, FrozenKey
 from workflows.domain.errors import InvariantViolation
 from workflows.domain.keys import Operation
+from workflows.domain.mode import Mode
 from workflows.domain.recovery import (
     Adopt,
     CancelFirst,
@@ -39,6 +42,7 @@ from workflows.domain.window import (
 )
 
 LIST_BEFORE_FIRST_SEND_SECONDS = 300  # more than any skew that we go on with
+HELD_SECONDS = 300.0  # between looks at what only a new version could move, while its run is held
 OPERATION_OF = {
     State.CREATING: Operation.CREATE,
     State.CONFIRMING: Operation.CONFIRM,
@@ -47,12 +51,26 @@ OPERATION_OF = {
 
 
 @dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What is known of a charge in flight: its newest key, what Stripe shows, how the run stands."""
+
+    frozen: FrozenKey
+    age_seconds: float
+    lookup: Lookup
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """What one settling step did: `sent` where a request left, `waiting` where nothing can be done yet."""
+    """What one settling step did: `sent` where a request left, `waiting` where nothing can be done yet.
+
+    `held` says that only a new version could help, which the run's hold forbids.
+    """
 
     charge: Charge
     sent: Sent | None = None
     waiting: bool = False
+    held: bool = False
 
 
 class Settler:
@@ -66,15 +84,20 @@ class Settler:
         limiter: Limiter,
         sender: Sender,
         account: StripeAccount,
+        skew: SkewWatch,
     ) -> None:
         self._ledger = ledger
         self._gateway = gateway
         self._limiter = limiter
         self._sender = sender
         self._account = account
+        self._skew = skew
 
-    async def settle(self, charge: Charge) -> Step:
+    async def settle(self, charge: Charge, mode: Mode = Mode.NORMAL) -> Step:
         """Take one step with a charge in `creating`, `confirming` or `canceling`.
+
+        Outside of the normal mode no new version of a create or confirm is opened: of a held run the charge
+        is left, of one that is being canceled it is canceled where nothing of it is or can be at Stripe.
 
         Raises:
             StaleWrite: The charge has moved on meanwhile; read it again.
@@ -82,36 +105,54 @@ class Settler:
         operation = OPERATION_OF[charge.state]
         frozen, now = await self._ledger.frozen_key(charge.key_of(operation, charge.version_of(operation)))
         age_seconds = now - frozen.first_intended_epoch_seconds
-        if frozen.open_sends == 0 and age_seconds < WINDOW_SECONDS - SAFETY_MARGIN_SECONDS:
+        if mode is Mode.CANCELING and operation is Operation.CREATE and frozen.open_sends == 0:
+            unsent = await self._ledger.cancel_unsent(charge)
+            if unsent is not None:
+                return Step(unsent)
+        resendable = age_seconds < WINDOW_SECONDS - SAFETY_MARGIN_SECONDS and self._skew.ruling is None
+        if frozen.open_sends == 0 and resendable:
             # The journal itself says that no send of this key was executed: there is nothing to look up.
             sent = await self._sender.send_again(charge, frozen, reason="no send of this key was executed")
             return Step(sent.charge, sent=sent)
         lookup = await self._look_up(charge, operation, frozen)
         reach(CrashPoint.SETTLE_AFTER_LOOKUP)
-        finding = await self._find(charge, operation, frozen, lookup, age_seconds)
-        return await self._apply(charge, frozen, lookup, finding, age_seconds)
+        evidence = _Evidence(frozen, age_seconds, lookup, mode)
+        return await self._apply(charge, evidence, await self._find(charge, operation, evidence))
+
+    async def look_at_clocks(self, charge: Charge) -> None:
+        """Ask Stripe something small about a charge's customer, for the time of the answer alone."""
+        await self._limiter.acquire(Endpoint.LIST)
+        began_seconds, now = boottime_seconds(), await self._ledger.now()
+        lookup = await self._list(charge, int(now) - LIST_BEFORE_FIRST_SEND_SECONDS, now)
+        self._skew.observe(lookup.skew_seconds, began_seconds=began_seconds)
 
     async def _look_up(self, charge: Charge, operation: Operation, frozen: FrozenKey) -> Lookup:
-        # The clock is read after the limiter has let the lookup go, or its wait would look like skew.
-        if operation is Operation.CREATE:
-            await self._limiter.acquire(Endpoint.LIST)
+        endpoint = Endpoint.LIST if operation is Operation.CREATE else Endpoint.RETRIEVE
+        await self._limiter.acquire(endpoint)
+        # The clocks are read after the limiter has let the lookup go, or its wait would look like skew.
+        began_seconds, now = boottime_seconds(), await self._ledger.now()
+        if endpoint is Endpoint.LIST:
             first_sent = int(frozen.charge_first_intended_epoch_seconds)
-            return await self._gateway.list_payment_intents(
-                self._account,
-                customer=charge.customer,
-                created_from_epoch_seconds=first_sent - LIST_BEFORE_FIRST_SEND_SECONDS,
-                created_to_epoch_seconds=None,
-                started_epoch_seconds=await self._ledger.now(),
+            lookup = await self._list(charge, first_sent - LIST_BEFORE_FIRST_SEND_SECONDS, now)
+        else:
+            lookup = await self._gateway.retrieve_payment_intent(
+                self._account, charge.payment_intent or "", started_epoch_seconds=now
             )
-        await self._limiter.acquire(Endpoint.RETRIEVE)
-        return await self._gateway.retrieve_payment_intent(
-            self._account, charge.payment_intent or "", started_epoch_seconds=await self._ledger.now()
+        self._skew.observe(lookup.skew_seconds, began_seconds=began_seconds)
+        return lookup
+
+    async def _list(self, charge: Charge, created_from_epoch_seconds: int, now: float) -> Lookup:
+        return await self._gateway.list_payment_intents(
+            self._account,
+            customer=charge.customer,
+            created_from_epoch_seconds=created_from_epoch_seconds,
+            created_to_epoch_seconds=None,
+            started_epoch_seconds=now,
         )
 
-    async def _find(
-        self, charge: Charge, operation: Operation, frozen: FrozenKey, lookup: Lookup, age_seconds: float
-    ) -> Finding:
-        window_passed = age_seconds >= WINDOW_SECONDS
+    async def _find(self, charge: Charge, operation: Operation, evidence: _Evidence) -> Finding:
+        frozen, lookup = evidence.frozen, evidence.lookup
+        window_passed = evidence.age_seconds >= WINDOW_SECONDS
         match operation:
             case Operation.CREATE:
                 return find_created(
@@ -139,14 +180,14 @@ class Settler:
             case Operation.REFUND:
                 raise InvariantViolation("a refund is not settled as a charge")
 
-    async def _apply(
-        self, charge: Charge, frozen: FrozenKey, lookup: Lookup, finding: Finding, age_seconds: float
-    ) -> Step:
+    async def _apply(self, charge: Charge, evidence: _Evidence, finding: Finding) -> Step:
+        lookup, canceling = evidence.lookup, evidence.mode is Mode.CANCELING
         match finding:
             case Settled():
                 return Step(await self._apply_settled(charge, lookup, finding))
             case Adopt(payment_intent=found, reason=reason):
-                if (skewed := rule_on_skew(lookup.skew_seconds)) is not None:
+                skewed = rule_on_skew(lookup.skew_seconds)
+                if skewed is not None and not canceling:
                     # An adopted charge is confirmed next, which is a send: with such a clock nothing is sent.
                     return await self._wait(charge, skewed, lookup, finding=reason)
                 adopted = await self._ledger.settle(
@@ -160,6 +201,8 @@ class Settler:
                 )
                 reach(CrashPoint.SETTLE_AFTER_APPLY)
                 return Step(adopted)
+            case CancelFirst(payment_intents=leftovers) if canceling:
+                return Step(await self._adopt_to_cancel(charge, leftovers))
             case CancelFirst(payment_intents=leftovers, reason=reason):
                 # They may belong to a create that is still rolling forward, so this is for people to look at.
                 return await self._wait(
@@ -169,7 +212,21 @@ class Settler:
                     leftovers=[intent.id for intent in leftovers],
                 )
             case NotSettled(reason=reason):
-                return await self._go_by_window(charge, frozen, lookup, age_seconds, reason)
+                return await self._go_by_window(charge, evidence, reason)
+
+    async def _adopt_to_cancel(self, charge: Charge, leftovers: tuple[PaymentIntent, ...]) -> Charge:
+        """Take an earlier version's PaymentIntent as the charge's own: it can only be canceled any more."""
+        first, *others = leftovers
+        return await self._ledger.settle(
+            charge,
+            State.PREPARED,
+            payment_intent=first.id,
+            latest_charge=first.latest_charge,
+            reason="an earlier version's PaymentIntent, to be canceled",
+            decision="adopted_to_cancel",
+            alarm=bool(others),
+            others_left_open=[other.id for other in others],
+        )
 
     async def _apply_settled(self, charge: Charge, lookup: Lookup, finding: Settled) -> Charge:
         state, reason = finding.state, finding.reason
@@ -192,9 +249,9 @@ class Settler:
         reach(CrashPoint.SETTLE_AFTER_APPLY)
         return settled
 
-    async def _go_by_window(
-        self, charge: Charge, frozen: FrozenKey, lookup: Lookup, age_seconds: float, finding: str
-    ) -> Step:
+    async def _go_by_window(self, charge: Charge, evidence: _Evidence, finding: str) -> Step:
+        frozen, lookup, mode = evidence.frozen, evidence.lookup, evidence.mode
+        age_seconds = evidence.age_seconds
         ruling = rule(
             age_seconds=age_seconds,
             lookup_age_seconds=age_seconds if lookup.complete else None,
@@ -206,6 +263,11 @@ class Settler:
                 return await self._wait(charge, ruling, lookup, finding=finding)
             case Permission.RESEND:
                 sent = await self._sender.send_again(charge, frozen, reason=f"{finding}; {ruling.reason}")
+            case Permission.REKEY if mode is Mode.HELD and frozen.operation is not Operation.CANCEL:
+                wait = f"{finding}; the window has passed, and the run is held: no new version"
+                return Step(await self._ledger.defer(charge, seconds=HELD_SECONDS, reason=wait), held=True)
+            case Permission.REKEY if mode is Mode.CANCELING and frozen.operation is Operation.CREATE:
+                return Step(await self._cancel_unfound(charge, lookup, age_seconds))
             case Permission.REKEY:
                 reason = f"{finding}; {ruling.reason}"
                 sent = await self._sender.send_first(charge, frozen.operation, reason=reason)
@@ -219,6 +281,21 @@ class Settler:
                     requests=list(lookup.request_ids),
                 )
         return Step(sent.charge, sent=sent)
+
+    async def _cancel_unfound(self, charge: Charge, lookup: Lookup, age_seconds: float) -> Charge:
+        """No confirm was ever intended for this create, and past its window it is nowhere at Stripe."""
+        canceled = await self._ledger.settle(
+            charge,
+            State.CANCELED,
+            payment_intent=None,
+            latest_charge=None,
+            reason="canceled with the run: past the window Stripe has no PaymentIntent of it",
+            decision="canceled_unfound",
+            age_seconds=round(age_seconds),
+            requests=list(lookup.request_ids),
+        )
+        reach(CrashPoint.SETTLE_AFTER_APPLY)
+        return canceled
 
     async def _wait(self, charge: Charge, ruling: Ruling, lookup: Lookup, **evidence: object) -> Step:
         deferred = await self._ledger.defer(charge, seconds=ruling.wait_seconds, reason=ruling.reason)

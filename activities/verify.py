@@ -7,10 +7,11 @@ looked at again on both sides until its row holds still; only then is it called 
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from activities import stripe_pages
 from activities.differences import (
     IN_FLIGHT,
     MONEY,
@@ -22,7 +23,6 @@ from activities.differences import (
     compare,
     stranger,
 )
-from activities.gateway.findings import Page
 from activities.gateway.requests import StripeAccount
 from activities.ledger.audit import (
     AuditedLine,
@@ -33,14 +33,13 @@ from activities.ledger.audit import (
     stream_audited_lines,
 )
 from activities.ledger.database import Pool
+from activities.stripe_pages import PagesOfStripe, Unreadable, read_pages
 from activities.verify_report import VerifyReport
 from workflows.domain.answer import Lookup, PaymentIntent
 
 __all__ = ["OnProgress", "StripeBooks", "VerifyReport", "verify_run"]
 
 MARGIN_SECONDS = 600  # how far Stripe's clock may be behind the ledger's
-RETRIES_PER_REQUEST = 4
-FIRST_PAUSE_SECONDS = 0.25
 RETRIEVES_AT_ONCE = 8
 LOOKS_MAX = 5
 LINES_PER_PROGRESS = 1_000
@@ -49,30 +48,16 @@ OnProgress = Callable[[int, int], None]
 """Told how many PaymentIntents were read and how many lines were compared so far."""
 
 
-class StripeBooks(Protocol):
+class StripeBooks(PagesOfStripe, Protocol):
     """What is asked of Stripe: whose key it is, pages of PaymentIntents, and single ones by id."""
 
     async def retrieve_account(self) -> str:
         """Return the id of the account that the API key belongs to."""
 
-    def scan_payment_intents(
-        self,
-        account: StripeAccount,
-        *,
-        customer: str | None,
-        created_from_epoch_seconds: int,
-        created_to_epoch_seconds: int | None,
-    ) -> AsyncIterator[Page]:
-        """Yield pages, newest first, until the last or a failed one."""
-
     async def retrieve_payment_intent(
         self, account: StripeAccount, payment_intent_id: str, *, started_epoch_seconds: float
     ) -> Lookup:
         """Return one PaymentIntent as it is now, or say that it could not be read."""
-
-
-class _Unreadable(Exception):
-    """Stripe did not answer a question, not even when asked again."""
 
 
 async def verify_run(
@@ -128,7 +113,7 @@ class _Verification:
         """Read every page from shortly before the run until now."""
         since = int(self.run.earliest_at.timestamp()) - MARGIN_SECONDS
         try:
-            async for page in self._pages(customer=None, since=since):
+            async for page in read_pages(self.stripe, self.account, customer=None, since_epoch_seconds=since):
                 self.pages += 1
                 self.payment_intents += len(page.payment_intents)
                 for intent in page.payment_intents:
@@ -137,37 +122,8 @@ class _Verification:
                             self.seen.get(intent.charge_id, ()), _seen(intent)
                         )
                 self.on_progress(self.payment_intents, self.lines)
-        except _Unreadable as failure:
+        except Unreadable as failure:
             self.incomplete.append(str(failure))
-
-    async def _pages(self, *, customer: str | None, since: int) -> AsyncIterator[Page]:
-        """Yield good pages. A failed one is asked for again; if that goes on failing, raise _Unreadable.
-
-        The list is newest first, so it goes on at the oldest second that was read; what that shows twice
-        replaces itself.
-        """
-        until: int | None = None
-        failures = 0
-        while True:
-            failure: str | None = None
-            async for page in self.stripe.scan_payment_intents(
-                self.account,
-                customer=customer,
-                created_from_epoch_seconds=since,
-                created_to_epoch_seconds=until,
-            ):
-                failure = page.failure or (None if page.complete else "unreadable")
-                if failure is None:
-                    yield page
-                    oldest = min((one.created_epoch_seconds for one in page.payment_intents), default=until)
-                    if oldest != until:
-                        until, failures = oldest, 0
-            if failure is None:
-                return
-            if failures == RETRIES_PER_REQUEST:
-                raise _Unreadable(f"a page of PaymentIntents: {failure}")
-            await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**failures)
-            failures += 1
 
     async def compare_ledger(self) -> None:
         """Stream the ledger's lines past what Stripe showed."""
@@ -228,7 +184,7 @@ class _Verification:
                     return
                 try:
                     found = [await self._retrieve(line, one) for one in sorted(wanted)]
-                except _Unreadable as failure:
+                except Unreadable as failure:
                     self.incomplete.append(str(failure))
                     return
             # A PaymentIntent of another identity pays nothing here, whatever the row says.
@@ -243,7 +199,7 @@ class _Verification:
 
     async def _retrieve(self, line: AuditedLine, payment_intent: str) -> PaymentIntent | None:
         """Return the PaymentIntent, or None where Stripe's list of its customer does not have it either."""
-        for failures in range(RETRIES_PER_REQUEST):
+        for failures in range(stripe_pages.RETRIES_PER_REQUEST):
             self.retrieved += 1
             lookup = await self.stripe.retrieve_payment_intent(
                 self.account, payment_intent, started_epoch_seconds=0.0
@@ -252,9 +208,11 @@ class _Verification:
                 return lookup.payment_intents[0]
             if "HTTP 404" in (lookup.failure or ""):
                 break
-            await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**failures)
+            await asyncio.sleep(stripe_pages.FIRST_PAUSE_SECONDS * 2**failures)
         # "Not found" may be the wrong account's word; a complete list of the customer is evidence.
-        async for page in self._pages(customer=line.customer, since=0):
+        async for page in read_pages(
+            self.stripe, self.account, customer=line.customer, since_epoch_seconds=0
+        ):
             for intent in page.payment_intents:
                 if intent.id == payment_intent:
                     return intent

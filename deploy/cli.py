@@ -13,12 +13,17 @@ import typer
 from worker.cli import EXIT_CODES, AsJson, examples
 from worker.cli import app as production_app
 from worker.console_output import Output
+from worker.ending import run_to_the_end
 from worker.failures import reported
 
 # ruff: noqa: PLC0415 - heavy modules are imported by the command that needs them
 
-_NEEDS_NO_STACK = frozenset({"dev", "demo", "bench"})
+_NEEDS_NO_STACK = frozenset({"dev", "demo", "bench", "proxy"})
 _FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+NoProxy = Annotated[
+    bool, typer.Option("--no-proxy", help="Without the spend-cap proxy: workers hold the Stripe key.")
+]
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
@@ -49,7 +54,8 @@ def dev(
     *,
     workers: Annotated[int, typer.Option(min=0, max=64, help="Worker processes.")] = 1,
     rate: Annotated[
-        float | None, typer.Option(min=0.1, help="Requests a second per endpoint and worker; 25 if left out.")
+        float | None,
+        typer.Option(min=0.1, help="Requests a second per account and endpoint; 25 if left out."),
     ] = None,
     home: Annotated[
         Path | None, typer.Option(help="Where state is kept between runs; $CHARGEONCE_HOME if left out.")
@@ -64,6 +70,7 @@ def dev(
         str, typer.Option(help="How soon a dead worker is noticed: production, demo or tests.")
     ] = "production",
     headless: Annotated[bool, typer.Option("--headless", help="Without Temporal's web UI.")] = False,
+    no_proxy: NoProxy = False,
     as_json: AsJson = False,
 ) -> None:
     """PostgreSQL, Temporal, simulated Stripe and workers in one terminal; one Ctrl-C stops all."""
@@ -75,7 +82,7 @@ def dev(
         command = DevCommand(
             home=home or home_directory(), workers=workers, rate_per_second=rate,
             simulator_latency_ms=sim_latency_ms, simulator_rate_per_second=sim_rate,
-            settings={"timing": timing}, headless=headless,
+            settings={"timing": timing}, headless=headless, proxy=not no_proxy,
         )  # fmt: skip
         asyncio.run(run_dev(output, command))
 
@@ -87,6 +94,7 @@ def demo(
         int | None, typer.Option(min=20, help="Bill only so many customers of the sample.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack's folder, with all logs.")] = False,
+    no_proxy: NoProxy = False,
     as_json: AsJson = False,
 ) -> None:
     """The whole promise in one minute: a real file is billed, a worker is killed halfway, all pay once."""
@@ -94,7 +102,7 @@ def demo(
     with reported(output):
         from deploy.demo import run_demo
 
-        asyncio.run(run_demo(output, customers_max=customers, keep=keep))
+        asyncio.run(run_demo(output, customers_max=customers, keep=keep, proxy=not no_proxy))
 
 
 @clock_app.command("show", epilog=examples("clock show --json"))
@@ -118,7 +126,8 @@ def advance(
     output = Output(as_json=as_json)
     with reported(output):
         from deploy.attach import need_running_stack
-        from deploy.moving_clock import advance_clocks, parse_duration_seconds
+        from deploy.moving_clock import advance_clocks
+        from worker.durations import parse_duration_seconds
 
         seconds = parse_duration_seconds(duration)
         asyncio.run(advance_clocks(output, need_running_stack(), seconds))
@@ -140,8 +149,8 @@ def bench(context: typer.Context) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
-    app(prog_name="chargeonce")
+    """Run the command line, and end the process."""
+    run_to_the_end(lambda: app(prog_name="chargeonce"))
 
 
 if __name__ == "__main__":

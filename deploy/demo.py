@@ -20,6 +20,7 @@ from temporalio.client import Client
 
 from activities.ledger.database import Pool, open_pool
 from activities.ledger.runs import RunLedger
+from activities.sources.opening import open_source
 from deploy.attach import notice, use_stack
 from deploy.demo_proof import DemoProof, Kill, prove, render_story
 from deploy.devstack import DevStack, StackOptions, running_stack
@@ -40,7 +41,7 @@ from workflows.domain.periods import Period
 PERIOD = Period(2031, 3)
 SAMPLE = "charges-2031-03.csv"
 WORKERS = 2
-SETTINGS = {"timing": "demo", "rate_per_second": "15"}
+SETTINGS = {"timing": "demo", "rate_per_second": "30"}
 SLICE_LINES = 40  # small slices, so that both workers have some and a killed one loses little
 # Now and then the wire fails too: before Stripe has done anything, or after.
 FAULTS = {
@@ -56,8 +57,8 @@ _WATCH_SECONDS = 0.05
 _JOURNAL_TAIL = 200
 
 
-async def run_demo(output: Output, *, customers_max: int | None, keep: bool) -> None:
-    """Play the demo in a home of its own and print what it proved.
+async def run_demo(output: Output, *, customers_max: int | None, keep: bool, proxy: bool = True) -> None:
+    """Play the demo in a home of its own, with or without the spend-cap proxy, and print what it proved.
 
     Raises:
         typer.Exit: 3 or 1: someone was charged twice, forgotten, or nothing was proved.
@@ -67,8 +68,9 @@ async def run_demo(output: Output, *, customers_max: int | None, keep: bool) -> 
     try:
         notice(f"starting PostgreSQL, Temporal, simulated Stripe and {WORKERS} workers in {home}")
         options = StackOptions(
-            workers=WORKERS, settings=SETTINGS, restarts=False, headless=True, on_notice=notice,
+            workers=WORKERS, proxy=proxy, settings=SETTINGS, restarts=False, headless=True, on_notice=notice,
             postgres_port=None, temporal_port=None, temporal_ui_port=None, simulator_port=None,
+            proxy_port=None,
         )  # fmt: skip
         async with running_stack(home, options) as stack:
             proof = await _play(stack, home, customers_max=customers_max)
@@ -95,9 +97,9 @@ async def _play(stack: DevStack, home: Path, *, customers_max: int | None) -> De
     settings = load_settings()
     client = await connect_temporal()
     async with open_pool(settings.database_url.get_secret_value(), connections=4) as pool:
-        checked = check_source(source)
+        checked = await check_source(open_source(str(source)))
         invariant(not checked.problems, "the sample can be billed")
-        options = StartOptions(period=PERIOD, slice_lines=SLICE_LINES)
+        options = StartOptions(period=PERIOD, slice_lines=SLICE_LINES, approve_any=True)
         handle = await start_run(client, pool, settings, checked, options)
         notice(f"started {handle.id}: {checked.lines} lines")
         async with _kill_halfway(stack, client, pool, handle) as kills:

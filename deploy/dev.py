@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevCommand:
-    """What was typed. `rate_per_second` is per endpoint and worker; the simulator's limit 0 is none."""
+    """What was typed. `rate_per_second` is per endpoint, of all workers; the simulator's limit 0 is none."""
 
     home: Path
     workers: int = 1
@@ -26,6 +26,7 @@ class DevCommand:
     simulator_rate_per_second: float | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     headless: bool = False
+    proxy: bool = True
 
 
 async def run_dev(output: Output, command: DevCommand) -> None:
@@ -46,6 +47,7 @@ async def run_dev(output: Output, command: DevCommand) -> None:
         settings=settings,
         simulator_arguments=arguments,
         headless=command.headless,
+        proxy=command.proxy,
         on_notice=notice,
     )
     notice(f"starting PostgreSQL, Temporal, the simulator and {command.workers} worker(s) in {command.home}")
@@ -67,6 +69,7 @@ def _describe(info: StackInfo) -> dict[str, Any]:
         "temporal": info.temporal_address,
         "temporal_ui": info.temporal_ui,
         "simulator": info.stripe_sim_url,
+        "proxy": info.proxy_url,
         "workers": [{"pid": worker.pid, "log": str(worker.log)} for worker in info.workers],
         "settings": info.settings,
     }
@@ -77,6 +80,7 @@ def _render(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
         ("Temporal", document["temporal"]),
         ("Temporal's web UI", document["temporal_ui"] or "off"),
         ("simulated Stripe", document["simulator"]),
+        ("spend-cap proxy", document["proxy"] or "off: no backstop"),
         *((f"worker {worker['pid']}", worker["log"]) for worker in document["workers"]),
         ("home", document["home"]),
     ]

@@ -1,8 +1,8 @@
-"""The whole system on one machine, from real parts: PostgreSQL, Temporal, the simulator, workers.
+"""The whole system on one machine, from real parts: PostgreSQL, Temporal, the simulator, the proxy, workers.
 
-Start order: the three servers side by side, migrations as soon as PostgreSQL answers, then the workers. Stop
-order is the reverse. A part that dies is started again on its old port; `stack.json` always names the living
-ones.
+Start order: the three servers side by side, migrations as soon as PostgreSQL answers, then the spend-cap
+proxy and the workers. Stop order is the reverse. A part that dies is started again on its old port;
+`stack.json` always names the living ones.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Protocol
 
 from deploy.interrupts import Interrupts, StackInterrupted
 from deploy.ports import LOOPBACK, choose_port, is_free
-from deploy.postgres import APP_ROLE, PostgresServer
+from deploy.postgres import APP_ROLE, PROXY_ROLE, PostgresServer
 from deploy.processes import ChildFailed, start_time_of
 from deploy.ready_process import ReadyProcess, ready_path_of
 from deploy.stack_home import StackHome
@@ -37,7 +37,7 @@ async def migrate_ledger(owner_url: str) -> None:
     """Bring the ledger's schema up to date, with a clock that tests and demos can move."""
     from activities.ledger.migrate import migrate  # noqa: PLC0415 - not needed with another `migrate`
 
-    await migrate(owner_url, app_role=APP_ROLE, movable_clock=True)
+    await migrate(owner_url, app_role=APP_ROLE, proxy_role=PROXY_ROLE, movable_clock=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,12 @@ class StackOptions:
 
     Without `durable`, for tests, PostgreSQL does without fsync and Temporal keeps its state in memory alone.
     `settings` reach workers and attached commands as CHARGEONCE_<NAME>. Without `restarts`, a part that dies
-    stays dead until it is started again on purpose.
+    stays dead until it is started again on purpose. Without `proxy`, workers hold the Stripe key themselves
+    and nothing but themselves keeps them from moving more than was approved.
     """
 
     workers: int = 1
+    proxy: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
     simulator_arguments: Sequence[str] = ()
     durable: bool = True
@@ -59,8 +61,10 @@ class StackOptions:
     temporal_port: int | None = 7233
     temporal_ui_port: int | None = 8233
     simulator_port: int | None = 12111
+    proxy_port: int | None = 12112
     dynamic_config: Mapping[str, str] = field(default_factory=dict)
     simulator_command: Sequence[str] = (sys.executable, "-m", "deploy.stripe_sim")
+    proxy_command: Sequence[str] = (sys.executable, "-m", "worker.proxy")
     worker_command: Sequence[str] = (sys.executable, "-m", "worker")
     worker_stop_timeout_seconds: float = 60.0  # longer than the longest drain of `workflows.policies`
     migrate: Callable[[str], Awaitable[None]] = migrate_ledger
@@ -109,11 +113,14 @@ class DevStack:
             dynamic_config=options.dynamic_config,
         )
         self.simulator: ReadyProcess | None = None
+        self.proxy: ReadyProcess | None = None
         self.interrupts = Interrupts()
         self._simulator_port = 0
+        self._proxy_port = 0
         self._home = StackHome(home)
         self._started_at = datetime.now(UTC)
         self._secret_key = ""
+        self._vault_secret = ""
         self._starting = asyncio.Lock()
         self._watchers: set[asyncio.Task[None]] = set()
 
@@ -132,6 +139,9 @@ class DevStack:
             temporal_ui=self.temporal.ui_url,
             stripe_sim_url=f"http://{LOOPBACK}:{self._simulator_port}",
             stripe_secret_key=self._secret_key,
+            proxy_url=None if self.proxy is None else f"http://{LOOPBACK}:{self._proxy_port}",
+            proxy_database_url=self.postgres.proxy_url,
+            vault_secret=self._vault_secret,
             workers=tuple(WorkerInfo(pid=worker.pid or 0, log=worker.log_path) for worker in self.workers),
             settings=dict(self.options.settings),
         )
@@ -145,8 +155,10 @@ class DevStack:
         self._home.take()
         for pid in await self._home.end_leftovers():
             self._notice(f"ended process {pid}, left by an earlier stack")
-        self._secret_key = self._home.secret_key()
+        self._secret_key, self._vault_secret = self._home.secret_key(), self._home.vault_secret()
         await _side_by_side(self._start_ledger(), self.temporal.start(), self._start_simulator())
+        if self.options.proxy:
+            await self._start_proxy()
         self._report_moved_ports()
         for _ in range(self.options.workers):
             self._append_worker()
@@ -164,6 +176,8 @@ class DevStack:
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self._home.unpublish()
         await asyncio.gather(*(worker.stop() for worker in self.workers))
+        if self.proxy is not None:  # before the ledger, which takes its last answers
+            await self.proxy.stop()
         await asyncio.gather(*(server.stop() for server in self._servers().values()))
         self._home.release()
 
@@ -202,7 +216,8 @@ class DevStack:
         return servers
 
     def _parts(self) -> dict[str, Part]:
-        return self._servers() | {worker.name: worker for worker in self.workers}
+        proxy: dict[str, Part] = {} if self.proxy is None else {"proxy": self.proxy}
+        return self._servers() | proxy | {worker.name: worker for worker in self.workers}
 
     async def _start_ledger(self) -> None:
         await self.postgres.start()
@@ -210,10 +225,11 @@ class DevStack:
 
     async def _start_simulator(self) -> None:
         directory = self.home / "simulator"
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            self._simulator_port = choose_port(self.options.simulator_port)
+
+        def make(port: int) -> ReadyProcess:
+            self._simulator_port = port
             command = [*self.options.simulator_command, "--host", LOOPBACK]
-            command += ["--port", str(self._simulator_port), "--state-dir", str(directory / "state")]
+            command += ["--port", str(port), "--state-dir", str(directory / "state")]
             command += ["--ready-file", str(ready_path_of(directory, "simulator"))]
             self.simulator = ReadyProcess(
                 "simulator",
@@ -222,12 +238,30 @@ class DevStack:
                 log_path=self.home / "logs" / "simulator.log",
                 environment=inherited_environment() | {"STRIPE_SECRET_KEY": self._secret_key},
             )
-            try:
-                await self.simulator.start()
-                return
-            except ChildFailed:
-                if attempt == _PORT_ATTEMPTS or is_free(self._simulator_port):
-                    raise
+            return self.simulator
+
+        await _start_on_free_port(make, self.options.simulator_port)
+
+    async def _start_proxy(self) -> None:
+        directory = self.home / "processes"
+
+        def make(port: int) -> ReadyProcess:
+            self._proxy_port = port
+            own = {
+                "CHARGEONCE_PROXY_HOST": LOOPBACK,
+                "CHARGEONCE_PROXY_PORT": str(port),
+                "CHARGEONCE_PROXY_READY_FILE": str(ready_path_of(directory, "proxy")),
+            }
+            self.proxy = ReadyProcess(
+                "proxy",
+                self.options.proxy_command,
+                directory=directory,
+                log_path=self.home / "logs" / "proxy.log",
+                environment=inherited_environment() | self.info.proxy_environment() | own,
+            )
+            return self.proxy
+
+        await _start_on_free_port(make, self.options.proxy_port)
 
     def _append_worker(self) -> ReadyProcess:
         name = f"worker-{len(self.workers)}"
@@ -286,6 +320,7 @@ class DevStack:
                 self.temporal.ui_port or options.temporal_ui_port,
             ),
             ("the simulator", options.simulator_port, self._simulator_port),
+            ("the proxy", options.proxy_port, self._proxy_port or options.proxy_port),
         ):
             if wanted is not None and wanted != used:
                 self._notice(f"port {wanted} is taken, so {name} listens on {used}")
@@ -310,6 +345,18 @@ async def _side_by_side(*starts: Awaitable[None]) -> None:
         failure = failures.exceptions[0]
     if failure is not None:
         raise failure
+
+
+async def _start_on_free_port(make: Callable[[int], ReadyProcess], wanted: int | None) -> None:
+    """Start what `make` returns for a port, on another one where somebody else was quicker to take it."""
+    for attempt in range(1, _PORT_ATTEMPTS + 1):
+        port = choose_port(wanted)
+        try:
+            await make(port).start()
+            return
+        except ChildFailed:
+            if attempt == _PORT_ATTEMPTS or is_free(port):
+                raise
 
 
 @asynccontextmanager

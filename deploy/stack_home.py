@@ -67,9 +67,16 @@ class StackHome:
 
     def secret_key(self) -> str:
         """The simulator's API key of this home: random, made once, in the shape of a Stripe test key."""
-        path = self.path / "stripe_secret_key"
+        return self._secret("stripe_secret_key", "sk_test_")
+
+    def vault_secret(self) -> str:
+        """The secret from which this home's runs derive their vault keys: random, made once."""
+        return self._secret("vault_secret", "")
+
+    def _secret(self, name: str, prefix: str) -> str:
+        path = self.path / name
         if not path.exists():
-            write_private_file(path, f"sk_test_{secrets.token_hex(24)}")
+            write_private_file(path, f"{prefix}{secrets.token_hex(24 if prefix else 32)}")
         return path.read_text("utf-8").strip()
 
     def publish(self, info: StackInfo) -> None:

@@ -13,7 +13,10 @@ from workflows.domain.errors import RefusedToStart
 
 HOME_VARIABLE = "CHARGEONCE_HOME"
 STACK_FILE = "stack.json"
-_FOREIGN_PREFIXES = ("STRIPE_", "TEMPORAL_")
+_FOREIGN_PREFIXES = (
+    "STRIPE_", "TEMPORAL_", "CHARGEONCE_STRIPE_", "CHARGEONCE_PROXY_", "CHARGEONCE_VAULT_",
+    "CHARGEONCE_ACCOUNT_KEYS", "CHARGEONCE_CONNECTED_ACCOUNTS",
+)  # fmt: skip
 
 
 class WorkerInfo(BaseModel):
@@ -41,20 +44,41 @@ class StackInfo(BaseModel):
     temporal_ui: str | None
     stripe_sim_url: str
     stripe_secret_key: str
+    proxy_url: str | None = None
+    proxy_database_url: str = ""
+    vault_secret: str = ""
     workers: tuple[WorkerInfo, ...] = ()
     settings: dict[str, str] = {}
 
     def environment(self) -> dict[str, str]:
-        """The variables that point a command at this stack; each setting becomes CHARGEONCE_<NAME>."""
+        """The variables that point a command at this stack; each setting becomes CHARGEONCE_<NAME>.
+
+        With a proxy, the Stripe key is not among them: it is the proxy's alone.
+        """
         endpoints = {
             "CHARGEONCE_DATABASE_URL": self.database_url,
             "TEMPORAL_ADDRESS": self.temporal_address,
             "TEMPORAL_NAMESPACE": self.temporal_namespace,
-            "STRIPE_SECRET_KEY": self.stripe_secret_key,
-            "CHARGEONCE_STRIPE_API_BASE": self.stripe_sim_url,
             "STRIPE_SIM_URL": self.stripe_sim_url,
         }
+        if self.proxy_url is None:
+            endpoints |= self._stripe()
+        else:
+            endpoints |= {
+                "CHARGEONCE_PROXY_URL": self.proxy_url,
+                "CHARGEONCE_VAULT_SECRET": self.vault_secret,
+            }
         return {f"CHARGEONCE_{name.upper()}": value for name, value in self.settings.items()} | endpoints
+
+    def proxy_environment(self) -> dict[str, str]:
+        """The variables of the proxy: the Stripe key, and a ledger role that can charge nobody."""
+        return {"CHARGEONCE_PROXY_DATABASE_URL": self.proxy_database_url, **self._stripe()}
+
+    def _stripe(self) -> dict[str, str]:
+        return {
+            "STRIPE_SECRET_KEY": self.stripe_secret_key,
+            "CHARGEONCE_STRIPE_API_BASE": self.stripe_sim_url,
+        }
 
 
 def load_stack(home: Path) -> StackInfo | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from deploy.postgres import APP_ROLE, Database, PostgresServer
+from deploy.postgres import APP_ROLE, PROXY_ROLE, Database, PostgresServer
 from deploy.temporal_server import TemporalServer
 
 Result = TypeVar("Result")
@@ -58,7 +58,9 @@ def ledger_template(postgres_server: PostgresServer) -> str:
 
     async def create() -> None:
         template = await postgres_server.create_database(TEMPLATE)
-        await migrate(template.owner_url, app_role=APP_ROLE, movable_clock=True)
+        await migrate(
+            template.owner_url, app_role=APP_ROLE, proxy_role=PROXY_ROLE, movable_clock=True
+        )
 
     drive(create())
     return TEMPLATE

@@ -5,6 +5,7 @@ import sys
 
 import uvloop
 
+from worker.ending import run_to_the_end
 from worker.environment import load_settings
 from worker.temporal import run_worker
 from workflows.domain.errors import RefusedToStart
@@ -22,4 +23,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_to_the_end(lambda: sys.exit(main()))

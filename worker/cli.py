@@ -4,13 +4,16 @@ Heavy modules are imported by the command that needs them, so that --help and us
 """
 
 import asyncio
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from worker import start_options
 from worker.console_output import Output
+from worker.ending import run_to_the_end
 from worker.failures import reported
+from worker.notify_commands import notifications_app
+from worker.proxy_commands import add_proxy_commands
 
 # ruff: noqa: PLC0415 - see the docstring
 
@@ -31,9 +34,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 run_app = typer.Typer(
-    help="Start billing runs, look at them, wake them.", no_args_is_help=True, rich_markup_mode=None
+    help="Start billing runs, look at them, decide about them.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(run_app, name="run")
+add_proxy_commands(app)
+app.add_typer(notifications_app, name="notifications")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 RunId = Annotated[
@@ -46,44 +51,43 @@ Live = Annotated[bool, typer.Option("--live", help="Say out loud that a live key
     "start",
     epilog=examples(
         "run start --period 2031-03 --source charges.csv --preview",
-        "run start --period 2031-03 --source charges.csv --yes --wait --json",
+        "run start --period 2031-03 --source charges.csv --approve 3f2a9c... --canary 100",
+        "run start --period 2031-03 --source sql:billing:due.sql --yes --wait --json",
     ),
 )
 def start(
     context: typer.Context,
     *,
-    period: Annotated[str, typer.Option(help="The month to bill, such as 2031-03.")],
-    source: Annotated[
-        Path,
-        typer.Option(help="CSV with a header: customer, currency, amount or amount_minor; optional "
-                     "payment_method, line, description. The workers read it at this path."),
-    ],
-    yes: Annotated[bool, typer.Option("--yes", help="Charge without asking.")] = False,
-    preview: Annotated[
-        bool, typer.Option("--preview", help="Show lines and sums per currency; start nothing.")
-    ] = False,
-    wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Show progress until the run has closed, or all that is left waits for "
-                     "more than 60 s or does not settle for 120 s (exit code 1: not finished). "
-                     "With no stack running, bring one up."),
-    ] = False,
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Record rows that can't be billed as skipped, and go on.")
-    ] = False,
+    period: start_options.Month,
+    source: start_options.SourceSpec,
+    account: start_options.Account = None,
+    yes: start_options.Yes = False,
+    approve: start_options.Approve = None,
+    preview: start_options.Preview = False,
+    wait: start_options.Wait = False,
+    canary: start_options.CanaryLines = 0,
+    canary_max_declined: start_options.CanaryMaxDeclined = None,
+    below_minimum: start_options.SmallLines = "charge",
+    change_percent: start_options.ChangePercent = 20.0,
+    duration_limit: start_options.DurationLimit = None,
+    skip_invalid: start_options.SkipInvalid = False,
     live: Live = False,
-    slice_size: Annotated[
-        int, typer.Option(min=1, max=5_000, help="Lines that one worker takes at a time.")
-    ] = 500,
+    slice_size: start_options.SliceSize = 500,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Charge everyone in a file once. A period has one run: a second start charges nobody and exits 4."""
+) -> None:
+    """Charge everyone in a source once. A period has one run: a second start charges nobody and exits 4.
+
+    Without --yes or --approve the plan has to be approved: at a terminal this command asks first; elsewhere
+    the run waits, nothing is charged, and the command says how to approve it.
+    """
     from worker.run_start import StartCommand, run_start
 
     output = Output(as_json=as_json)
     command = StartCommand(
-        period=period, source=source, yes=yes, preview=preview, wait=wait,
-        skip_invalid=skip_invalid, live=live, slice_lines=slice_size,
+        period=period, source=source, account=account, yes=yes, approve=approve, preview=preview, wait=wait,
+        skip_invalid=skip_invalid, below_minimum=below_minimum, change_percent=change_percent,
+        canary_lines=canary, canary_declined_percent_max=canary_max_declined,
+        duration_limit_minutes=duration_limit, live=live, slice_lines=slice_size,
     )  # fmt: skip
     with reported(output):
         run_start(output, context.obj, command)
@@ -202,6 +206,10 @@ def migrate_(
         asyncio.run(migrate_ledger(output, database_url, app_role=app_role))
 
 
+# Their module takes run_app from here.
+from worker import run_commands  # noqa: E402, F401
+
+
 def main() -> None:
-    """Run the production commands alone, without the development stack."""
-    app()
+    """Run the production commands alone, without the development stack, and end the process."""
+    run_to_the_end(app)

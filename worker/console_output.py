@@ -25,9 +25,11 @@ class Output:
             return
         if sys.stdout is None:  # closed by the caller (`>&-`), who wants the exit code alone
             return
-        console = open_console(sys.stdout)
-        for part in render():
-            console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+        _print_parts(open_console(sys.stdout), render())
+
+    def show(self, parts: Iterable["RenderableType"]) -> None:
+        """Show something to people that is not the result."""
+        _print_parts(open_console(sys.stderr), parts)
 
     def notice(self, text: str) -> None:
         """Say something that is not the result."""
@@ -39,6 +41,11 @@ class Output:
             print(to_json({"error": message, **details}), flush=True)
         else:
             print(f"chargeonce: {message}", file=sys.stderr, flush=True)
+
+
+def _print_parts(console: "Console", parts: Iterable["RenderableType"]) -> None:
+    for part in parts:
+        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
 
 
 def to_json(document: Mapping[str, Any]) -> str:

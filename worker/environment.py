@@ -45,6 +45,10 @@ def load_settings(*, live: bool = False) -> "Settings":
         if "CHARGEONCE_DATABASE_URL" in missing:
             raise RefusedToStart(NOTHING_RUNS) from None
         raise RefusedToStart(f"{', '.join(missing)} is not set") from None
+    if settings.proxy_url is None:
+        settings.need_stripe_key()
+    else:
+        settings.need_vault_secret()
     return settings.model_copy(update={"live": True}) if live else settings
 
 

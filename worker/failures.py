@@ -22,7 +22,11 @@ EXIT_DRIFT = 3
 EXIT_REFUSED = 4
 
 TRACEBACK_VARIABLE = "CHARGEONCE_TRACEBACK"
-_SECRETS = re.compile(r"\b((?:sk|rk|whsec)_(?:live_|test_)?)\w+|(://[^\s:/@]+:)[^\s@]+(?=@)")
+_SECRETS = re.compile(
+    r"\b((?:sk|rk|whsec)_(?:live_|test_)?)\w+"
+    r"|\b(vk_(?:live|test)_[0-9A-Za-z]{10})[0-9A-Za-z]+"  # what comes before is the key's public id
+    r"|(://[^\s:/@]+:)[^\s@]+(?=@)"
+)
 
 
 class CommandFailed(ChargeonceError):
@@ -60,7 +64,7 @@ def reported(output: Output) -> Iterator[None]:
 
 def without_secrets(text: str) -> str:
     """Return the text with API keys and the passwords of URLs blanked out."""
-    return _SECRETS.sub(lambda match: f"{match[1] or match[2]}***", text)
+    return _SECRETS.sub(lambda match: f"{match[1] or match[2] or match[3]}***", text)
 
 
 def _exit_code_of(error: ChargeonceError) -> int:

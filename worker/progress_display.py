@@ -35,7 +35,12 @@ def describe_outcomes(view: RunView) -> str:
 
 def name_phase(view: RunView) -> str:
     """Return what the run is doing; while it holds the lock and has no plan yet, it plans."""
-    return "planning" if view.phase == "locked" else view.phase
+    run = view.run
+    if run is not None and not view.ended and run.canceling:
+        return "canceling"
+    if run is not None and run.hold is not None:
+        return f"held ({run.hold})"
+    return {"locked": "planning", "planned": "waits for approval"}.get(view.phase, view.phase)
 
 
 class PlainLines:
@@ -50,13 +55,14 @@ class PlainLines:
     def update(self, view: RunView) -> None:
         """Write a line, if it is time for one."""
         now = time.monotonic()
-        if view.phase == self._last_phase and now - self._last_at < PLAIN_LINE_SECONDS:
+        phase = name_phase(view)
+        if phase == self._last_phase and now - self._last_at < PLAIN_LINE_SECONDS:
             return
         rate = (view.settled - self._last_settled) / (now - self._last_at) if self._last_at else 0.0
-        speed = f" ({rate:.1f}/s)" if view.phase == self._last_phase and rate > 0 else ""
+        speed = f" ({rate:.1f}/s)" if phase == self._last_phase and rate > 0 else ""
         counts = f": {view.settled}/{view.lines}{speed} {describe_outcomes(view)}" if view.lines else ""
-        self._write(f"{name_phase(view)}{counts}".rstrip())
-        self._last_phase, self._last_at, self._last_settled = view.phase, now, view.settled
+        self._write(f"{phase}{counts}".rstrip())
+        self._last_phase, self._last_at, self._last_settled = phase, now, view.settled
 
 
 class _LiveBar:

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from activities.explain import ChargeStory, explain_charge
-from activities.gateway.stripe_gateway import StripeGateway
+from activities.ledger.audit import read_audited_run
 from activities.ledger.database import open_pool
+from activities.vault import READING
 from activities.verify import verify_run
 from activities.verify_report import VerifyReport
 from worker.console_output import Output, table
 from worker.environment import load_settings
 from worker.failures import EXIT_DRIFT
 from worker.settings import Settings
+from worker.wiring import open_accounts
+from workflows.contracts import RunKey
 from workflows.domain.money import format_money
 
 if TYPE_CHECKING:
@@ -37,13 +40,11 @@ async def verified(settings: Settings, run_id: str) -> VerifyReport:
     """Return the comparison. Only reads, at Stripe too."""
     async with (
         open_pool(settings.database_url.get_secret_value(), connections=2) as pool,
-        StripeGateway(
-            api_key=settings.stripe_secret_key.get_secret_value(),
-            api_base=settings.stripe_api_base,
-            timeout_seconds=settings.timeout_seconds,
-        ) as gateway,
+        open_accounts(settings, pool) as accounts,
     ):
-        return await verify_run(pool, gateway, run_id)
+        run = await read_audited_run(pool, run_id)
+        parts = await accounts.of(RunKey(run_id=run_id, account=run.account), READING)
+        return await verify_run(pool, parts.gateway, run_id)
 
 
 async def explain(output: Output, wanted: str, *, run_id: str | None) -> None:

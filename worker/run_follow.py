@@ -46,6 +46,7 @@ async def follow_run(output: Output, handle: RunHandle, pool: Pool, settings: Se
         "seconds": waited.seconds,
         "rate_per_second": waited.rate_per_second,
         "settings": await asyncio.to_thread(describe_settings, settings),
+        "backstop": settings.proxy_url is not None,
     }
     output.result(document, lambda: _render(document))
     if not waited.ended:
@@ -86,7 +87,7 @@ def _render(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     settings = document["settings"]
     yield (
         f"{document['seconds']:.1f} s, {document['rate_per_second']} charges/s; "
-        f"set to at most {settings['rate_per_second']:g} requests/s per endpoint and worker"
+        f"set to at most {settings['rate_per_second']:g} requests/s per account and endpoint"
     )
     if settings["simulator"] is not None:
         rate = settings["simulator"]["endpoint_rate_per_second"]

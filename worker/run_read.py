@@ -6,10 +6,21 @@ from typing import TYPE_CHECKING, Any
 from activities.ledger.database import open_pool
 from activities.ledger.outcomes import reasons_of_outcomes
 from activities.ledger.runs import Run, RunLedger
+from worker.books_view import books_of, render_books
+from worker.close_view import render_close
 from worker.console_output import Output, table
 from worker.environment import load_settings
+from worker.plan_preview import read_plan, render_plan, render_plan_versus_actual
 from worker.run_follow import follow_run
-from worker.run_view import describe_wait, render_counts, render_reasons, render_totals, totals_of, view_run
+from worker.run_view import (
+    ENDED_PHASES,
+    describe_wait,
+    render_counts,
+    render_reasons,
+    render_totals,
+    totals_of,
+    view_run,
+)
 from worker.temporal_client import connect_temporal, read_progress, wake
 from workflows.contracts import RunProgress
 from workflows.domain.errors import RefusedToStart
@@ -43,9 +54,12 @@ async def show_run(output: Output, run_id: str) -> None:
             "locked_at": run.locked_at,
             "planned_at": run.planned_at,
             "closed_at": run.closed_at,
-            "plan_hash": run.plan_hash,
+            "approved_by": run.approved_by,
             "totals": await totals_of(ledger, run_id),
             "reasons": await reasons_of_outcomes(pool, run_id),
+            "report": run.report,
+            "books": await books_of(settings, pool, run),
+            "plan": await read_plan(pool, run_id) if run.phase == "planned" else None,
             "waiting": await ledger.waiting(run_id),
         }
     progress = None if view.ended else await _progress_of(run_id)
@@ -92,24 +106,34 @@ async def _list_entry(ledger: RunLedger, run: Run) -> dict[str, Any]:
 
 
 def _render_list(runs: list[dict[str, Any]]) -> Iterable["RenderableType"]:
-    names = ("run", "phase", "lines", "succeeded", "declined", "needs_customer", "unknown", "not_started")
+    names = ("run", "state", "lines", "succeeded", "declined", "needs_customer", "unknown", "not_started")
     if not runs:
         yield "no runs yet: chargeonce run start --help"
         return
     rows = [
-        (*(entry[name] for name in names), f"{entry['locked_at']:%Y-%m-%d %H:%M}", entry["started_by"])
+        (
+            *(({**entry, "state": _state_of(entry)})[name] for name in names),
+            f"{entry['locked_at']:%Y-%m-%d %H:%M}",
+            entry["started_by"],
+        )
         for entry in runs
     ]
     yield table((*names, "since", "started by"), rows)
 
 
 def _render_run(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
-    yield f"{document['run']}: {document['phase']}{_because(document['reason'])}"
+    yield f"{document['run']}: {_state_of(document)}{_because(document['reason'])}"
     started = f"started by {document['started_by']} at {document['locked_at']:%Y-%m-%d %H:%M:%S}"
     yield f"{document['source']}, {started}"
+    if document["plan_hash"]:
+        approved = f", approved by {document['approved_by']}" if document["approved_by"] else ""
+        yield f"plan {document['plan_hash']}{approved}"
     yield from render_counts(document)
     yield from render_totals(document["totals"])
+    yield from render_books(document["books"])
     yield from render_reasons(document["reasons"])
+    yield from render_close(document["report"])
+    yield from _render_plan(document)
     waiting = [
         (
             row["lines"],
@@ -130,8 +154,24 @@ def _render_run(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
         yield wait
 
 
+def _render_plan(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
+    """Yield the plan for whoever is to approve it, and after the run what became of it."""
+    if document["plan"]:
+        yield from render_plan(document["plan"])
+    compared = (document["report"] or {}).get("plan_versus_actual")
+    if compared:
+        yield from render_plan_versus_actual(compared)
+
+
 def _render_tick(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     yield f"{document['run']}: {document['phase']}; look again with chargeonce run show {document['run']}"
+
+
+def _state_of(document: Mapping[str, Any]) -> str:
+    """Return the phase, and beside it what keeps the run from going on."""
+    if document["canceling"] and document["phase"] not in ENDED_PHASES:
+        return f"{document['phase']}, being canceled"
+    return f"{document['phase']}, held ({document['hold']})" if document["hold"] else str(document["phase"])
 
 
 def _because(reason: str | None) -> str:

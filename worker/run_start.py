@@ -1,4 +1,4 @@
-"""`chargeonce run start`: look at the file, ask, start one run, and if wanted wait with it."""
+"""`chargeonce run start`: look at the source, ask, start one run, and if wanted wait with it."""
 
 import asyncio
 import sys
@@ -8,29 +8,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from worker.console_output import Output, table
 from worker.environment import Surroundings, is_configured, load_settings
 from worker.failures import EXIT_USAGE, CommandFailed
-from worker.source_check import CheckedSource, check_source, describe_problem
+from worker.source_check import CheckedSource, check_source, describe_problem, not_looked_at
+from worker.state_folder import state_folder
 from workflows.domain.money import format_money
 from workflows.domain.periods import Period
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from worker.starting import StartOptions
+
+STDIN = "-"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartCommand:
-    """What was typed. `slice_lines` is 1 to 5,000."""
+    """What was typed. `slice_lines` is 1 to 5,000; durations and percentages are checked by their options."""
 
     period: str
-    source: Path
+    source: str
+    account: str | None
     yes: bool
+    approve: str | None
     preview: bool
     wait: bool
     skip_invalid: bool
+    below_minimum: str
+    change_percent: float
+    canary_lines: int
+    canary_declined_percent_max: float | None
+    duration_limit_minutes: float | None
     live: bool
     slice_lines: int
 
@@ -39,70 +49,102 @@ def run_start(output: Output, surroundings: Surroundings | None, command: StartC
     """Start a run, or preview it.
 
     Raises:
-        InvalidInput: The period or the file as a whole is wrong.
-        CommandFailed: 2: rows or the file can't be billed, or nobody confirmed; 4: another owns the period.
+        InvalidInput: The period or the source as a whole is wrong.
+        CommandFailed: 2: rows or the source can't be billed, or nobody confirmed; 4: another owns the period,
+            or the plan is not the one that was approved.
         RefusedToStart: Nothing to work with, or a live key without `--live`.
     """
-    if command.yes and command.preview:
-        raise CommandFailed("--yes starts the run and --preview does not: say one", exit_code=EXIT_USAGE)
+    said = {"--yes": command.yes, "--approve": command.approve, "--preview": command.preview}
+    ways = [name for name, value in said.items() if value]
+    if len(ways) > 1:
+        raise CommandFailed(f"{' and '.join(ways)} contradict each other: say one", exit_code=EXIT_USAGE)
+    if command.canary_declined_percent_max is not None and not command.canary_lines:
+        raise CommandFailed("--canary-max-declined is a rule for --canary: say both", exit_code=EXIT_USAGE)
     period = Period.parse(command.period)
-    checked = check_source(command.source)
+    asyncio.run(_run(output, surroundings, period, command))
+
+
+async def _run(
+    output: Output, surroundings: Surroundings | None, period: Period, command: StartCommand
+) -> None:
+    checked = await _look_at(command.source)
     if checked.problems and not (command.skip_invalid and checked.is_readable):
         raise _refused_source(output, checked, command)
-    if command.preview:
-        output.result({"period": str(period), **checked.document()}, lambda: _render_preview(checked))
+    if command.preview and not is_configured():
+        output.notice(f"no ledger is configured: {checked.spec} alone was looked at, so there is no plan yet")
+        output.result({"period": str(period), **checked.document()}, lambda: _render_source(checked))
         return
-    if not checked.lines:
+    if checked.was_read and not checked.lines:
         # It would close at once, and own the period: the file that was meant could never be billed.
         raise CommandFailed(
-            f"{checked.path} has no line to bill: nothing was started, and the period stays free",
+            f"{checked.spec} has no line to bill: nothing was started, and the period stays free",
             exit_code=EXIT_USAGE,
             details=checked.document(),
         )
     if is_configured():
         load_settings(live=command.live).refuse_unspoken_live_key()
-    if not command.yes:
-        _confirm(output, period, checked, live=command.live)
-    asyncio.run(_start(output, surroundings, period, checked, command))
+    async with _in_surroundings(output, surroundings, checked, command):
+        from worker.run_approval import start_approved  # noqa: PLC0415 - a look at a file needs no ledger
+
+        await start_approved(output, checked, _options(period, command), command)
 
 
-async def _start(
-    output: Output,
-    surroundings: Surroundings | None,
-    period: Period,
-    checked: CheckedSource,
-    command: StartCommand,
-) -> None:
-    from activities.ledger.database import open_pool  # noqa: PLC0415 - a preview needs no ledger
-    from worker.run_follow import follow_run  # noqa: PLC0415 - see above
-    from worker.starting import StartOptions, start_run  # noqa: PLC0415 - see above
-    from worker.temporal_client import connect_temporal  # noqa: PLC0415 - see above
+async def _look_at(spec: str) -> CheckedSource:
+    # Slow to import, and usage errors need none of it.
+    from activities.sources.opening import FileSource, open_source  # noqa: PLC0415
+    from activities.sources.stdin_spool import spool_stdin  # noqa: PLC0415
 
-    async with _in_surroundings(surroundings, checked, wait=command.wait):
-        settings = load_settings(live=command.live)
-        settings.refuse_unspoken_live_key()
-        async with open_pool(settings.database_url.get_secret_value(), connections=2) as pool:
-            options = StartOptions(
-                period=period, skip_invalid=command.skip_invalid, slice_lines=command.slice_lines
-            )
-            handle = await start_run(await connect_temporal(), pool, settings, checked, options)
-            if command.wait:
-                output.notice(f"started {handle.id}")
-                await follow_run(output, handle, pool, settings)
-                return
-            document = {"run": handle.id, "phase": "starting", **checked.document()}
-            output.result(document, lambda: [f"started {handle.id}: chargeonce run show {handle.id}"])
+    if spec == STDIN:
+        spec = str(await asyncio.to_thread(spool_stdin, state_folder() / "sources"))
+    source = open_source(spec)
+    # A query or a program may be slow, and only the workers may have access: they name what is wrong with it.
+    return await (check_source(source) if isinstance(source, FileSource) else not_looked_at(source))
+
+
+def _options(period: Period, command: StartCommand) -> "StartOptions":
+    from worker.starting import StartOptions  # noqa: PLC0415 - see above
+    from workflows.contracts import BelowMinimum, Canary  # noqa: PLC0415 - see above
+
+    minutes = command.duration_limit_minutes
+    return StartOptions(
+        period=period,
+        account=command.account,
+        skip_invalid=command.skip_invalid,
+        below_minimum=BelowMinimum(command.below_minimum.replace("-", "_")),
+        change_percent=command.change_percent,
+        approve_any=command.yes,
+        approved_hash=command.approve,
+        canary=Canary(lines=command.canary_lines, declined_percent_max=command.canary_declined_percent_max),
+        duration_limit_seconds=None if minutes is None else minutes * 60,
+        slice_lines=command.slice_lines,
+    )
 
 
 @asynccontextmanager
 async def _in_surroundings(
-    surroundings: Surroundings | None, checked: CheckedSource, *, wait: bool
+    output: Output, surroundings: Surroundings | None, checked: CheckedSource, command: StartCommand
 ) -> AsyncIterator[None]:
-    if wait and surroundings is not None and not is_configured():
-        async with surroundings.for_the_duration(checked.path):
-            yield
-    else:
+    if not command.wait or surroundings is None or is_configured():
         yield
+        return
+    if not (command.yes or command.approve or is_attended(output)):
+        raise CommandFailed(
+            "nobody is there to confirm, and the stack would end with this command: "
+            "say --yes to charge, or --preview to look",
+            exit_code=EXIT_USAGE,
+        )
+    if not checked.was_read:
+        raise CommandFailed(
+            "a stack that runs for one command knows only the customers of a file: start `chargeonce dev`",
+            exit_code=EXIT_USAGE,
+        )
+    async with surroundings.for_the_duration(Path(checked.spec.rpartition(":")[2])):
+        yield
+
+
+def is_attended(output: Output) -> bool:
+    """Return whether somebody is there to be asked."""
+    return not output.as_json and sys.stdin is not None and sys.stdin.isatty()
 
 
 def _refused_source(output: Output, checked: CheckedSource, command: StartCommand) -> CommandFailed:
@@ -116,34 +158,20 @@ def _refused_source(output: Output, checked: CheckedSource, command: StartComman
     else:
         advice = "nothing was started: correct them, or leave these rows out with --skip-invalid"
     return CommandFailed(
-        f"{checked.rows_skipped} rows of {checked.path} can't be billed "
+        f"{checked.rows_skipped} rows of {checked.spec} can't be billed "
         f"({len(checked.problems)} problems); {advice}",
         exit_code=EXIT_USAGE,
         details=checked.document(),
     )
 
 
-def _confirm(output: Output, period: Period, checked: CheckedSource, *, live: bool) -> None:
-    if output.as_json or not sys.stdin.isatty():
-        raise CommandFailed(
-            "nobody is there to confirm: say --yes to charge, or --preview to look", exit_code=EXIT_USAGE
-        )
-    sums = ", ".join(
-        f"{lines} lines of {format_money(amount_minor, currency)} in all"
-        for currency, (lines, amount_minor) in sorted(checked.totals.items())
-    )
-    question = f"{'REAL MONEY. ' if live else ''}Charge {checked.lines} lines for {period}: {sums}?"
-    if not typer.confirm(question, err=True):
-        raise CommandFailed("not confirmed: nothing was started", exit_code=EXIT_USAGE)
-
-
-def _render_preview(checked: CheckedSource) -> Iterable["RenderableType"]:
+def _render_source(checked: CheckedSource) -> Iterable["RenderableType"]:
     rows: list[tuple[Any, ...]] = [
         (currency.upper(), lines, format_money(amount_minor, currency))
         for currency, (lines, amount_minor) in sorted(checked.totals.items())
     ]
     yield (
-        f"{checked.path}: {checked.lines} lines, {checked.zero_amounts} of them over nothing (skipped); "
+        f"{checked.spec}: {checked.lines} lines, {checked.zero_amounts} of them over nothing (skipped); "
         f"{checked.rows_skipped} rows can't be billed. Nothing was started."
     )
     yield table(("currency", "lines", "amount"), rows)

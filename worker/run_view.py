@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from activities.ledger.runs import DueSummary, Run, RunLedger
 from worker.console_output import table
+from worker.run_advice import advise
 from workflows.domain.errors import RefusedToStart
 from workflows.domain.money import format_money
 from workflows.domain.states import IN_FLIGHT, NOT_STARTED, State
@@ -77,6 +78,10 @@ class RunView:
             "run": self.run_id,
             "phase": self.phase,
             "reason": None if run is None else run.reason,
+            "hold": None if run is None else run.hold,
+            "hold_reason": None if run is None else run.hold_reason,
+            "canceling": run is not None and run.canceling,
+            "plan_hash": None if run is None else run.plan_hash,
             "lines": self.lines,
             **self.counts,
             "next_due": self.next_due,
@@ -132,10 +137,15 @@ def render_reasons(reasons: Sequence[Mapping[str, Any]]) -> Iterable["Renderable
 
 
 def describe_wait(document: Mapping[str, Any]) -> str | None:
-    """Return what is still open, until when it waits and how to wake it; None for a run that has ended."""
+    """Return what is still open and what it waits for, a person or a time; None for a run that has ended."""
     if document["phase"] in ENDED_PHASES:
         return None
     open_lines = document["unknown"] + document["not_started"]
+    if document["canceling"]:
+        return f"it is being canceled: {open_lines} lines are open, {document['unknown']} of them in flight"
+    advice = advise(document)
+    if advice is not None:
+        return f"{open_lines} lines are open, {document['unknown']} of them in flight; {advice}"
     due = document["next_due"]
     until = "" if due is None else f"; the next is due {due:%Y-%m-%d %H:%M:%S} UTC by the ledger's clock"
     return (

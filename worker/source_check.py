@@ -1,22 +1,24 @@
-"""A source file, looked at before anything starts: what can't be billed, and what the rest adds up to."""
+"""A source, looked at before anything starts: what can't be billed, and what the rest adds up to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from activities.sources import SourceProblem
+from activities.sources import Source, SourceProblem
+
+BATCH_ROWS = 2_000
 
 
 @dataclass(slots=True)
 class CheckedSource:
-    """What a file would have a run do. `totals` maps a currency to its lines and minor units.
+    """What a source would have a run do. `totals` maps a currency to its lines and minor units.
 
-    Only the run itself finds out whether a customer exists and how they pay.
+    Only a plan finds out whether a customer exists, how they pay and who has charged them already.
     """
 
-    path: Path
+    spec: str
     sha256: str
+    was_read: bool = True
     lines: int = 0
     zero_amounts: int = 0
     totals: dict[str, list[int]] = field(default_factory=dict)
@@ -35,7 +37,7 @@ class CheckedSource:
     def document(self) -> dict[str, Any]:
         """Return the preview as the JSON of `--preview` and of refusals."""
         return {
-            "source": str(self.path),
+            "source": self.spec,
             "source_sha256": self.sha256,
             "lines": self.lines,
             "skipped": {"can_not_be_billed": self.rows_skipped, "zero_amount": self.zero_amounts},
@@ -47,27 +49,31 @@ class CheckedSource:
         }
 
 
-def check_source(path: Path) -> CheckedSource:
-    """Read the whole file once for its hash and once for its rows.
+async def check_source(source: Source) -> CheckedSource:
+    """Read the whole source once for its hash and once for its rows.
 
     Raises:
-        InvalidInput: The file can't be read or is empty. Rows that can't be billed are no exception: they are
-            `problems`, all of them.
+        InvalidInput: The source can't be read or is empty. Rows that can't be billed are no exception: they
+            are `problems`, all of them.
+        RefusedToStart: The source can't be reached now.
     """
-    from activities.sources.csv_file import read_csv, sha256_of  # noqa: PLC0415 - other commands read no files
-
-    resolved = path.expanduser().resolve()
-    checked = CheckedSource(resolved, sha256_of(resolved))
-    for item in read_csv(resolved):
-        if isinstance(item, SourceProblem):
-            checked.problems.append(item)
-            continue
-        checked.lines += 1
-        checked.zero_amounts += item.amount_minor == 0
-        total = checked.totals.setdefault(item.currency, [0, 0])
-        total[0] += 1
-        total[1] += item.amount_minor
+    checked = CheckedSource(source.spec, await source.fingerprint())
+    async for batch in source.batches(BATCH_ROWS):
+        for item in batch:
+            if isinstance(item, SourceProblem):
+                checked.problems.append(item)
+                continue
+            checked.lines += 1
+            checked.zero_amounts += item.amount_minor == 0
+            total = checked.totals.setdefault(item.currency, [0, 0])
+            total[0] += 1
+            total[1] += item.amount_minor
     return checked
+
+
+async def not_looked_at(source: Source) -> CheckedSource:
+    """Return what is known of a source without reading its rows. Raises as `check_source`."""
+    return CheckedSource(source.spec, await source.fingerprint(), was_read=False)
 
 
 def describe_problem(problem: SourceProblem) -> str:

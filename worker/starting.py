@@ -1,8 +1,5 @@
-"""Start a billing run: whose money it is, then one workflow for the account and period, or a refusal."""
+"""Start a billing run, or see what it would do: whose money it is, which run, and the request for it."""
 
-import getpass
-import os
-import socket
 from dataclasses import dataclass
 
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -10,28 +7,63 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from activities.ledger.database import Pool
+from activities.ledger.planning import PlanLedger
 from activities.ledger.runs import RunLedger
+from activities.plan import Planner
+from activities.plan_summary import PlanSummary
 from worker.failures import EXIT_REFUSED, CommandFailed
-from worker.run_view import view_run
+from worker.run_view import RunView, view_run
 from worker.settings import Settings
 from worker.source_check import CheckedSource
 from worker.temporal_client import RunHandle
-from worker.wiring import find_account, open_gateway
+from worker.whoami import who
+from worker.wiring import open_accounts
 from workflows.billing_run import BillingRun
-from workflows.contracts import RunInput, RunRequest
+from workflows.contracts import BelowMinimum, Canary, RunInput, RunRequest
 from workflows.domain.periods import Period
 
 SLICE_LINES_DEFAULT = 500
+CHANGE_PERCENT_DEFAULT = 20.0
 RUNS_PER_PERIOD_MAX = 1_000
+NO_CANARY = Canary()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartOptions:
-    """What a person may choose about a run. `slice_lines` is 1 to 5,000."""
+    """What a person may choose about a run. `slice_lines` is 1 to 5,000.
+
+    `approve_any` charges whatever the plan is, `approved_hash` the plan of that hash alone; with neither the
+    run waits for approval. `account` None is the only one there is.
+    """
 
     period: Period
+    account: str | None = None
     skip_invalid: bool = False
+    below_minimum: BelowMinimum = BelowMinimum.CHARGE
+    change_percent: float = CHANGE_PERCENT_DEFAULT
+    approve_any: bool = False
+    approved_hash: str | None = None
+    canary: Canary = NO_CANARY
+    duration_limit_seconds: float | None = None
     slice_lines: int = SLICE_LINES_DEFAULT
+
+
+async def preview_run(
+    pool: Pool, settings: Settings, checked: CheckedSource, options: StartOptions
+) -> PlanSummary:
+    """Return what a run started now would plan, by the planner's own steps; nothing is kept of it.
+
+    Raises:
+        InvalidInput: The source can't be billed exactly.
+        NothingWasSent: Stripe does not say how a customer pays.
+        RefusedToStart: There are no credentials for the account, a live key without `--live`, or Stripe does
+            not know the key.
+    """
+    async with open_accounts(settings, pool) as accounts:
+        account = await accounts.choose(options.account)
+        run_id, _ = await _next_run(RunLedger(pool), account=account, period=options.period)
+        request = _request(settings, checked, options, account=account, run_id=run_id)
+        return await Planner(ledger=PlanLedger(pool), accounts=accounts).preview(request)
 
 
 async def start_run(
@@ -41,24 +73,16 @@ async def start_run(
 
     Raises:
         CommandFailed: Exit code 4: a run of this account and period was started before. Nobody is charged.
-        RefusedToStart: The key is live and `--live` was not said, or Stripe does not know the key.
+        RefusedToStart: There are no credentials for the account, a live key without `--live`, or Stripe does
+            not know the key.
     """
-    async with open_gateway(settings) as gateway:
-        account = (await find_account(settings, gateway)).id
+    async with open_accounts(settings, pool) as accounts:
+        account = await accounts.choose(options.account)
     ledger = RunLedger(pool)
-    run_id = await _free_run_id(client, ledger, account=account, period=options.period)
-    request = RunRequest(
-        account=account,
-        period=str(options.period),
-        run_id=run_id,
-        source=str(checked.path),
-        source_sha256=checked.sha256,
-        started_by=_who(),
-        skip_invalid=options.skip_invalid,
-        slice_size=options.slice_lines,
-        slices_at_once=settings.slices_at_once,
-        timing=settings.timing,
-    )
+    run_id, owner = await _next_run(ledger, account=account, period=options.period)
+    if owner is not None:
+        raise await _owned(client, ledger, owner.run_id)
+    request = _request(settings, checked, options, account=account, run_id=run_id)
     try:
         return await client.start_workflow(
             BillingRun.run,
@@ -71,20 +95,44 @@ async def start_run(
         raise await _owned(client, ledger, run_id) from None
 
 
-async def _free_run_id(client: Client, ledger: RunLedger, *, account: str, period: Period) -> str:
-    """Return the id of a run that may start: the first, or the next after runs that failed before charging.
+def _request(
+    settings: Settings, checked: CheckedSource, options: StartOptions, *, account: str, run_id: str
+) -> RunRequest:
+    return RunRequest(
+        account=account,
+        period=str(options.period),
+        run_id=run_id,
+        source=checked.spec,
+        source_sha256=checked.sha256,
+        started_by=who(),
+        skip_invalid=options.skip_invalid,
+        below_minimum=options.below_minimum,
+        approve_any=options.approve_any,
+        approved_hash=options.approved_hash,
+        canary=options.canary,
+        change_percent=options.change_percent,
+        duration_limit_seconds=options.duration_limit_seconds,
+        slice_size=options.slice_lines,
+        slices_at_once=settings.slices_at_once,
+        timing=settings.timing,
+    )
 
-    The ledger is asked because it remembers longer than Temporal keeps workflow ids.
+
+async def _next_run(ledger: RunLedger, *, account: str, period: Period) -> tuple[str, RunView | None]:
+    """Return the id of the period's next run, and the run that keeps it from starting, if one does.
+
+    A run that failed never charged anything, and one that was canceled has closed what it did not: another
+    may begin after either. The ledger is asked because it remembers longer than Temporal keeps workflow ids.
     """
-    run_id = f"billing-run/{account}/{period}"
+    run_id, owner = f"billing-run/{account}/{period}", None
     for number in range(2, RUNS_PER_PERIOD_MAX + 1):
         view = await view_run(ledger, run_id)
         if view.run is None:
             break
-        if view.phase != "failed":
-            raise await _owned(client, ledger, run_id)
+        if view.phase != "failed" and not (view.phase == "closed" and view.run.canceling):
+            owner = view
         run_id = f"billing-run/{account}/{period}/r{number}"
-    return run_id
+    return run_id, owner
 
 
 async def _owned(client: Client, ledger: RunLedger, run_id: str) -> CommandFailed:
@@ -100,12 +148,3 @@ async def _owned(client: Client, ledger: RunLedger, run_id: str) -> CommandFaile
         exit_code=EXIT_REFUSED,
         details={"refused": "the period has a run already", "run": run_id, "phase": phase},
     )
-
-
-def _who() -> str:
-    """Return who typed the command, as user@host; a container's user may have no name."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"

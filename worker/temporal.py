@@ -14,32 +14,56 @@ from worker.settings import Settings
 from worker.temporal_client import connect_temporal
 from worker.wiring import Parts, open_parts
 from workflows.billing_run import BillingRun
+from workflows.notify import DeliverNotifications
 from workflows.policies import TIMINGS
 
-PASSED_THROUGH = ("workflows.contracts", "workflows.policies", "workflows.domain")
+PASSED_THROUGH = (
+    "workflows.contracts",
+    "workflows.control_contracts",
+    "workflows.notify_contracts",
+    "workflows.policies",
+    "workflows.domain",
+)
+# Slices wait for the limiter or for their account most of the time, and those that wait hold nothing. There
+# are places for those of many runs at once and some to spare: neither a pause nor another account's run must
+# ever wait until a slice has ended.
+ACTIVITIES_AT_ONCE = 1_000
 
 
 def build_worker(client: Client, parts: Parts) -> Worker:
     """Return a worker for every workflow and activity of the project."""
     settings, timing = parts.settings, TIMINGS[parts.settings.timing]
-    runs, charges = parts.run_activities, parts.charge_activities
+    runs, charges, control = parts.run_activities, parts.charge_activities, parts.control_activities
+    notify = parts.notification_activities
     return Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=[BillingRun],
+        workflows=[BillingRun, DeliverNotifications],
         activities=[
             runs.lock_run,
             runs.plan_run,
+            runs.give_up_run,
             runs.read_due,
             runs.begin_settling,
             runs.close_run,
             charges.charge_slice,
             charges.settle_due,
+            control.approve_run,
+            control.hold_run,
+            control.resume_run,
+            control.close_breaker,
+            control.cancel_run,
+            control.raise_cap,
+            control.read_canary,
+            control.release_canary,
+            notify.claim_notifications,
+            notify.deliver_notification,
+            notify.give_up_notification,
         ],
         workflow_runner=SandboxedWorkflowRunner(
             restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
         ),
-        max_concurrent_activities=max(settings.slices_at_once, 4),
+        max_concurrent_activities=ACTIVITIES_AT_ONCE,
         graceful_shutdown_timeout=timedelta(seconds=timing.drain),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=timing.sticky_queue),
         max_heartbeat_throttle_interval=timedelta(seconds=timing.heartbeat / 3),
@@ -52,7 +76,7 @@ async def run_worker(settings: Settings) -> None:
     """Work until SIGTERM or SIGINT, then drain: finish what is in flight, begin nothing new.
 
     Raises:
-        RefusedToStart: Database, Stripe or Temporal is not there, or the live key was not spoken for.
+        RefusedToStart: Database or Temporal is not there, or the live key was not spoken for.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -61,5 +85,5 @@ async def run_worker(settings: Settings) -> None:
     client = await connect_temporal(quiet=False)
     async with open_parts(settings) as parts, build_worker(client, parts):
         if settings.ready_file is not None:
-            settings.ready_file.write_text(json.dumps({"pid": os.getpid(), "account": parts.account.id}))
+            settings.ready_file.write_text(json.dumps({"pid": os.getpid()}))
         await stop.wait()

@@ -12,6 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.ledger.runs import RunLedger
 from worker.failures import EXIT_FAILED, EXIT_REFUSED, CommandFailed
+from worker.run_advice import advise
 from worker.run_view import RunView, view_run
 from worker.temporal_client import RunHandle, read_progress, read_trouble
 from workflows.contracts import RunReport
@@ -26,6 +27,10 @@ NOBODY_WORKS_SECONDS = 10.0
 ASK_WORKFLOW_SECONDS = 5.0
 RESULT_SECONDS = 5.0  # from the ledger's `closed` to Temporal's result; it may be gone, or elsewhere by now
 PATIENCE_SECONDS = 120.0  # a database or Temporal that restarts is no reason to stop watching
+
+
+# A run that failed has no plan either: its workflow's result says why.
+_BEFORE_PLAN = frozenset({"starting", "locked", "failed"})
 
 
 class Display(Protocol):
@@ -50,12 +55,17 @@ class Waited:
 
 
 async def wait_for_run(
-    ledger: RunLedger, handle: RunHandle, *, display: Display, notice: Callable[[str], None]
+    ledger: RunLedger,
+    handle: RunHandle,
+    *,
+    display: Display,
+    notice: Callable[[str], None],
+    only_for_plan: bool = False,
 ) -> Waited:
-    """Return when the run has closed, or when it is no use to stay.
+    """Return when the run has closed, or when it is no use to stay; with `only_for_plan` once it is planned.
 
-    That is when everything open waits for more than 60 s, or when all slices are through and nothing has
-    settled for 120 s.
+    No use is when everything open waits for more than 60 s, when the run has waited for a person for 60 s, or
+    when all slices are through and nothing has settled for 120 s.
 
     Raises:
         CommandFailed: The run refused its period, failed to plan, or its workflow ended in another way; or
@@ -65,7 +75,8 @@ async def wait_for_run(
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
     result = asyncio.ensure_future(_result_of(handle))
     try:
-        return await _Wait(ledger, handle, result, display, notice).until_quiet()
+        wait = _Wait(ledger, handle, result, display, notice)
+        return await (wait.until_planned() if only_for_plan else wait.until_quiet())
     finally:
         result.cancel()
         await asyncio.gather(result, return_exceptions=True)
@@ -103,6 +114,19 @@ class _Wait:
         self._settled = 0
         self._settled_at = self._began
         self._open_at = self._began
+        self._needed_nobody_at = self._began
+
+    async def until_planned(self) -> Waited:
+        while True:
+            closed_before = self._result.done()
+            view = await self._view()
+            self._display.update(view)
+            if closed_before:
+                self._refuse_failure(view)
+            if closed_before or view.phase not in _BEFORE_PLAN:
+                return self._waited(view)
+            await self._ask_workflow(view)
+            await asyncio.wait({self._result}, timeout=POLL_SECONDS)
 
     async def until_quiet(self) -> Waited:
         waits = 0
@@ -118,11 +142,29 @@ class _Wait:
                 self._refuse_failure(view)
             # A charge whose answer is just being recorded may look as if it waited: twice is a fact.
             waits = waits + 1 if _only_waits(view) else 0
-            if closed_before or waits > 1 or self._is_stuck(view) or self._is_closed_without_result(view):
+            if closed_before or waits > 1 or self._is_no_use(view):
                 return self._waited(view)
             await self._ask_workflow(view)
             pause_seconds = max(POLL_SECONDS, counting_seconds / COUNTING_SHARE_MAX)
             await asyncio.wait({self._result}, timeout=pause_seconds)
+
+    def _is_no_use(self, view: RunView) -> bool:
+        # Each sign has a clock of its own to set, so each is looked at.
+        signs = (
+            self._is_stuck(view),
+            self._waits_for_somebody(view),
+            self._is_closed_without_result(view),
+        )
+        return any(signs)
+
+    def _waits_for_somebody(self, view: RunView) -> bool:
+        """Whether a person has to decide, has been told so, and has not for a while."""
+        advice = None if view.ended else advise(view.document())
+        if advice is None or view.counts["unknown"]:
+            self._needed_nobody_at = time.monotonic()
+        if advice is not None:
+            self._say(f"{view.run_id}: {advice}")
+        return time.monotonic() - self._needed_nobody_at > SOON_SECONDS
 
     def _is_closed_without_result(self, view: RunView) -> bool:
         """Whether the ledger has closed the run, and Temporal has had time to say so and does not."""
@@ -199,7 +241,7 @@ class _Wait:
         if trouble is not None:
             self._say(f"tried again until it works: {trouble}")
         progress = await read_progress(self._handle)
-        if progress is not None and progress.halted is not None:
+        if progress is not None and progress.halted is not None and progress.hold is None:
             self._say(
                 f"the run has halted: {progress.halted}. It tries again by itself; "
                 f"to try at once: chargeonce run tick {view.run_id}"

@@ -1,133 +1,86 @@
-"""One billing run: lock, plan, charge in slices, settle what is open, close.
+"""One billing run: lock, plan, wait for approval, charge in slices, settle what is open, close.
 
 The workflow decides what happens next and holds a handful of counters. Which customers are charged, and how
-far each has come, is the ledger's knowledge; a timer here is only a hint to go and ask it.
+far each has come, is the ledger's knowledge; a timer here is only a hint to go and ask it. The parts:
+`run_control` has the updates by which people decide, `run_planning` the beginning, `run_settling` what goes
+on while slices are charged and after, and this module the charging.
 """
 
 import asyncio
-import contextlib
-from datetime import timedelta
 
 from temporalio import workflow
 
+from workflows.notify import start_notifications
+from workflows.run_planning import RunPlanning
+from workflows.run_settling import RunSettling
+
 with workflow.unsafe.imports_passed_through():
-    from workflows.contracts import (
-        ChargeActivities,
-        Due,
-        LockRequest,
-        Progress,
-        RunActivities,
-        RunInput,
-        RunKey,
-        RunProgress,
-        RunReport,
-        Slice,
-    )
-    from workflows.policies import (
-        PLAN_SECONDS,
-        SLICE_SECONDS,
-        TIMINGS,
-        forever,
-        heartbeat,
-        ledger,
-    )
+    from workflows.contracts import ChargeActivities, HoldKind, RunActivities, RunInput, RunReport, Slice
+    from workflows.control_contracts import ControlActivities
+    from workflows.domain.canary import judge_canary
+    from workflows.policies import CLOSE_SECONDS, SLICE_SECONDS, heartbeat, ledger
 
 
 @workflow.defn(name="BillingRun")
-class BillingRun:
+class BillingRun(RunPlanning, RunSettling):
     """One run of one account and period. Its id is the run's id in the ledger."""
 
     @workflow.init
     def __init__(self, run: RunInput) -> None:
-        self._request = run.request
-        self._state = run.state
-        self._key = RunKey(run_id=run.request.run_id, account=run.request.account)
-        self._retry = forever(run.request.timing)
-        self._slices_done = run.state.next_slice - len(run.state.halted_slices)
-        self._ticks = 0
-        self._halted: dict[str, str] = {}
-        self._waiting_until: float | None = None
+        super().__init__(run)
 
     @workflow.run
     async def run(self, _run: RunInput) -> RunReport:
         """Carry the run from where its state says it is to its end."""
+        report = await self._carry()
+        # Handlers cut off by the end would leave their callers without an answer.
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return report
+
+    async def _carry(self) -> RunReport:
         if self._state.phase == "lock":
             refusal = await self._lock_and_plan()
             if refusal is not None:
                 return refusal
+        if self._state.phase == "approve":
+            await self._wait_for_approval()
         if self._state.phase == "charge":
             await self._charge()
         await self._settle()
-        return await workflow.execute_activity_method(
+        self._update(phase="close")
+        report: RunReport = await workflow.execute_activity_method(
             RunActivities.close_run,
             self._key,
-            start_to_close_timeout=ledger(self._request.timing),
-            retry_policy=self._retry,
-        )
-
-    @workflow.update(name="tick")
-    async def tick(self) -> RunProgress:
-        """Wake the run at once: it asks the ledger what is due now. Operators and moved clocks use this."""
-        self._ticks += 1
-        return self.progress()
-
-    @workflow.query(name="progress")
-    def progress(self) -> RunProgress:
-        """Coarse counters; details are SQL."""
-        return RunProgress(
-            run_id=self._key.run_id,
-            phase=self._state.phase,
-            slices=self._state.slices,
-            slices_done=self._slices_done,
-            settled=self._state.settled,
-            deferred=self._state.deferred,
-            halted=next(iter(self._halted.values()), None),
-            waiting_until_epoch_seconds=self._waiting_until,
-        )
-
-    async def _lock_and_plan(self) -> RunReport | None:
-        lock = await workflow.execute_activity_method(
-            RunActivities.lock_run,
-            LockRequest(run=self._request, owner=workflow.info().first_execution_run_id),
-            start_to_close_timeout=ledger(self._request.timing),
-            retry_policy=self._retry,
-        )
-        if not lock.acquired:
-            return RunReport(
-                run_id=self._key.run_id,
-                phase="refused",
-                owner_run=lock.run_id,
-                reason=f"{lock.run_id} has this period ({lock.phase})",
-            )
-        plan = await workflow.execute_activity_method(
-            RunActivities.plan_run,
-            self._request,
-            start_to_close_timeout=PLAN_SECONDS,
+            start_to_close_timeout=CLOSE_SECONDS,
             heartbeat_timeout=heartbeat(self._request.timing),
             retry_policy=self._retry,
         )
-        if plan.refused is not None:
-            return RunReport(run_id=self._key.run_id, phase="failed", reason=plan.refused)
-        self._update(phase="charge", slices=plan.slices, selected=plan.selected)
-        return None
+        if report.notifications:
+            await start_notifications(self._key, self._request.timing)
+        return report
 
     async def _charge(self) -> None:
-        """Work through the slices, a few at once; one that halts is tried again after a tick or a poll."""
+        """Work through the slices, a few at once, the canary's before all others."""
         running: set[asyncio.Task[None]] = set()
-        while self._has_slices() or running:
-            while (
-                self._has_slices()
-                and len(running) < self._request.slices_at_once
-                and not self._should_continue_as_new()
-            ):
+        while True:
+            wakes_seen = self._wakes
+            while self._may_begin_slice(len(running)):
                 running.add(asyncio.create_task(self._charge_slice(self._take_slice())))
-            if not running:
+            if running:
+                await self._until_any_ends(running, wakes_seen)
+                ended = {task for task in running if task.done()}
+                running -= ended
+                for task in ended:
+                    task.result()
+            elif self._state.canceling or not self._has_slices(self._state.slices):
+                break
+            elif self._should_continue_as_new():
                 # Every slice that was begun has ended: nothing is in flight, so nothing can be orphaned.
                 await self._continue_as_new()
-            done, pending = await workflow.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            running = set(pending)
-            for task in done:
-                task.result()
+            elif self._is_held:
+                await self._settle_while_held()
+            else:
+                await self._judge_canary()
         await workflow.execute_activity_method(
             RunActivities.begin_settling,
             self._key,
@@ -136,8 +89,28 @@ class BillingRun:
         )
         self._update(phase="settle")
 
-    def _has_slices(self) -> bool:
-        return bool(self._state.halted_slices) or self._state.next_slice < self._state.slices
+    async def _until_any_ends(self, running: set[asyncio.Task[None]], wakes_seen: int) -> None:
+        """Return when a slice has ended, or when something was decided: there may be places for more now."""
+        await workflow.wait_condition(
+            lambda: self._wakes > wakes_seen or any(task.done() for task in running)
+        )
+
+    def _may_begin_slice(self, running: int) -> bool:
+        return (
+            not self._is_held
+            and not self._state.canceling
+            and running < (1 if self._is_on_probation else self._request.slices_at_once)
+            and self._has_slices(1 if self._canary_is_out else self._state.slices)
+            and not self._should_continue_as_new()
+        )
+
+    @property
+    def _canary_is_out(self) -> bool:
+        """Whether the canary, which is slice 0, has not been judged yet."""
+        return self._request.canary.lines > 0 and not self._state.canary_passed and self._state.slices > 0
+
+    def _has_slices(self, slices: int) -> bool:
+        return bool(self._state.halted_slices) or self._state.next_slice < slices
 
     def _take_slice(self) -> int:
         if self._state.halted_slices:
@@ -148,8 +121,9 @@ class BillingRun:
         return self._state.next_slice - 1
 
     async def _charge_slice(self, slice_no: int) -> None:
+        """Charge one slice whole, or leave it among the halted ones: they come first when the run goes on."""
         while True:
-            ticks_seen = self._ticks
+            wakes_seen = self._wakes
             progress = await workflow.execute_activity_method(
                 ChargeActivities.charge_slice,
                 Slice(run=self._key, slice_no=slice_no),
@@ -158,80 +132,35 @@ class BillingRun:
                 heartbeat_timeout=heartbeat(self._request.timing),
                 retry_policy=self._retry,
             )
-            self._count(f"slice {slice_no}", progress)
-            if progress.halted is None:
+            await self._take_progress(f"slice {slice_no}", progress)
+            if progress.halted is None and not progress.held:
                 self._slices_done += 1
+                self._is_on_probation = False
                 return
-            if self._should_continue_as_new():
-                # A slice may stay halted for days: it must not keep a long history alive.
+            passes = progress.halted is not None and progress.halted_kind is None
+            if passes and not self._has_to_stop:
+                await self._wait(self._poll_max, wakes_seen)
+            if not passes or self._has_to_stop:
+                # It may stay halted for days: it must neither keep its place nor a long history alive.
                 self._update(halted_slices=(*self._state.halted_slices, slice_no))
                 return
-            await self._wait(self._poll_max, ticks_seen)
 
-    async def _settle(self) -> None:
-        """Settle what is open, as it becomes due, until nothing is. This may take days."""
-        while True:
-            if self._should_continue_as_new():
-                await self._continue_as_new()
-            ticks_seen = self._ticks
-            due = await self._read_due()
-            if due.open == 0:
-                self._waiting_until = None
-                return
-            if due.due_now:
-                progress = await workflow.execute_activity_method(
-                    ChargeActivities.settle_due,
-                    self._key,
-                    start_to_close_timeout=SLICE_SECONDS,
-                    heartbeat_timeout=heartbeat(self._request.timing),
-                    retry_policy=self._retry,
-                )
-                self._count("settle", progress)
-                if progress.halted is not None:
-                    await self._wait(self._poll_max, ticks_seen)
-            else:
-                self._waiting_until = due.next_due_epoch_seconds
-                await self._wait(min(due.next_due_seconds or 0.0, self._poll_max), ticks_seen)
-
-    async def _read_due(self) -> Due:
-        return await workflow.execute_activity_method(
-            RunActivities.read_due,
+    async def _judge_canary(self) -> None:
+        """Let the rest follow the canary by its rule, or hold the run until somebody has looked."""
+        result = await workflow.execute_activity_method(
+            ControlActivities.read_canary,
             self._key,
             start_to_close_timeout=ledger(self._request.timing),
             retry_policy=self._retry,
         )
-
-    async def _wait(self, seconds: float, ticks_seen: int) -> None:
-        """Sleep, but not past a tick, and never so long that a moved clock goes unseen.
-
-        `ticks_seen` is from before the ledger was asked: a tick that came while it answered counts too.
-        """
-        with contextlib.suppress(TimeoutError):
-            await workflow.wait_condition(
-                lambda: self._ticks > ticks_seen, timeout=timedelta(seconds=max(seconds, 0.1))
-            )
-        self._waiting_until = None
-
-    async def _continue_as_new(self) -> None:
-        # Handlers cut off by continue-as-new would lose their updates.
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        self._update(generation=self._state.generation + 1)
-        workflow.continue_as_new(RunInput(request=self._request, state=self._state))
-
-    def _should_continue_as_new(self) -> bool:
-        return workflow.info().is_continue_as_new_suggested()
-
-    def _count(self, work: str, progress: Progress) -> None:
-        self._halted.pop(work, None)
-        if progress.halted is not None:
-            self._halted[work] = progress.halted
-        self._update(
-            settled=self._state.settled + progress.settled, deferred=self._state.deferred + progress.deferred
+        verdict = judge_canary(
+            lines=result.lines,
+            declined=result.declined,
+            not_paid_otherwise=result.not_paid_otherwise,
+            unknown=result.unknown,
+            declined_percent_max=self._request.canary.declined_percent_max,
         )
-
-    def _update(self, **changes: int | str | tuple[int, ...]) -> None:
-        self._state = self._state.model_copy(update=changes)
-
-    @property
-    def _poll_max(self) -> float:
-        return TIMINGS[self._request.timing].poll_max
+        if verdict.goes_on:
+            await self._rule(ControlActivities.release_canary, self._by_rule(verdict.reason))
+        else:
+            await self._hold(HoldKind.CANARY, verdict.reason)

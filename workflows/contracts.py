@@ -25,11 +25,27 @@ class Timing(StrEnum):
     TESTS = "tests"
 
 
+class Decision(Message):
+    """Who decided something about a run, and why. Both end up in the run's audit trail."""
+
+    who: str = Field(min_length=1, max_length=200)
+    reason: str = Field(min_length=1, max_length=1_000)
+
+
+class HoldKind(StrEnum):
+    """Why a run starts nothing new."""
+
+    PAUSED = "paused"  # a person said so
+    CANARY = "canary"  # the first lines are through, and somebody is to look at them
+    BREAKER = "breaker"  # going on would burn through customers
+    CAP = "cap"  # the spend cap is reached
+
+
 class Canary(Message):
     """Charge the first `lines` alone, then hold; or go on by itself while declines stay within the rule.
 
     `declined_percent_max` None holds always; otherwise the run goes on where at most that share of the canary
-    was declined and none of it is of unknown outcome.
+    ended without money and none of it is of unknown outcome (`workflows.domain.canary`).
     """
 
     lines: int = Field(default=0, ge=0, le=5_000)
@@ -48,9 +64,10 @@ class RunRequest(Message):
     """What starts a run. The source must be readable by the worker, and be what it was when it was hashed.
 
     `source` is a spec that `activities.sources` opens, never a connection string: secrets stay with the
-    workers. `approved_hash` is the plan hash that a preview showed and its reader approved beforehand; the run
-    goes on by itself if its own plan has that very hash. `approve_any` is `--yes`: any plan is approved by
-    whoever started the run.
+    workers. `approved_hash` is the plan hash that a preview showed and its reader approved beforehand; the
+    run goes on by itself if its own plan has that very hash. `approve_any` is `--yes`: any plan is approved
+    by whoever started the run. The workflow that recovers a run names the owner it takes the row over from,
+    and who wanted that.
     """
 
     account: str
@@ -64,8 +81,10 @@ class RunRequest(Message):
     approve_any: bool = False
     approved_hash: str | None = None
     canary: Canary = Canary()
+    change_percent: float = Field(default=20.0, ge=0, le=1_000_000)
     duration_limit_seconds: float | None = Field(default=None, gt=0)
     recovered_owner: str | None = None
+    recovered_by: Decision | None = None
     slice_size: int = Field(default=500, ge=1, le=5_000)
     slices_at_once: int = Field(default=4, ge=1, le=64)
     timing: Timing = Timing.PRODUCTION
@@ -81,12 +100,16 @@ class RunKey(Message):
 class Lock(Message):
     """Whether the lock of (account, period) is this run's; if not, who has it.
 
-    `phase` is where the run stands in the ledger: a recovered run goes on from there.
+    The rest is where the run stands in the ledger: a recovered run goes on from there.
     """
 
     acquired: bool
     run_id: str
     phase: str
+    hold: HoldKind | None = None
+    hold_reason: str | None = None
+    canceling: bool = False
+    canary_released: bool = False
 
 
 class LockRequest(Message):
@@ -107,13 +130,6 @@ class Plan(Message):
     refused: str | None = None
 
 
-class Decision(Message):
-    """Who decided something about a run, and why. Both end up in the run's audit trail."""
-
-    who: str = Field(min_length=1, max_length=200)
-    reason: str = Field(min_length=1, max_length=1_000)
-
-
 class Approval(Decision):
     """Approve the plan of this hash and no other."""
 
@@ -126,53 +142,17 @@ class CapRaise(Decision):
     caps_minor: dict[str, int]
 
 
-class HoldKind(StrEnum):
-    """Why a run starts nothing new."""
-
-    PAUSED = "paused"  # a person said so
-    CANARY = "canary"  # the first lines are through, and somebody is to look at them
-    BREAKER = "breaker"  # going on would burn through customers
-    CAP = "cap"  # the spend cap is reached
-
-
 class Hold(Decision):
     """Hold a run."""
 
     kind: HoldKind
 
 
-class ControlRequest(Message):
-    """One decision about one run, on its way into the ledger."""
-
-    run: RunKey
-    decision: Decision
-
-
-class ApprovalRequest(Message):
-    """An approval on its way into the ledger."""
-
-    run: RunKey
-    approval: Approval
-
-
-class HoldRequest(Message):
-    """A hold on its way into the ledger."""
-
-    run: RunKey
-    hold: Hold
-
-
-class CapRaiseRequest(Message):
-    """A higher cap on its way into the ledger."""
-
-    run: RunKey
-    cap_raise: CapRaise
-
-
 class Standing(Message):
     """Where a run stands after a decision: counts whole (I9), and whether it is held or being canceled.
 
-    `refused` says why the decision was not taken; then nothing has changed.
+    `selected` = `settled` + `in_flight` + `not_started`, all 0 before the plan is made. `refused` says why
+    the decision was not taken; then nothing has changed, and whoever sent the update gets an error.
     """
 
     run_id: str
@@ -180,20 +160,12 @@ class Standing(Message):
     hold: HoldKind | None = None
     hold_reason: str | None = None
     canceling: bool = False
+    canary_released: bool = False
     selected: int = 0
     settled: int = 0
     in_flight: int = 0
     not_started: int = 0
     refused: str | None = None
-
-
-class CanaryResult(Message):
-    """How the canary's lines ended."""
-
-    lines: int
-    declined: int
-    not_paid_otherwise: int
-    unknown: int
 
 
 class Slice(Message):
@@ -204,23 +176,37 @@ class Slice(Message):
 
 
 class Progress(Message):
-    """What one activity did. `halted` says why it stopped before its work was done, if it did."""
+    """What one activity did. `halted` says why it stopped before its work was done, if it did.
+
+    With a `halted_kind` the run is held for that reason; without one the work is tried again after a while.
+    `closes_by_itself` is for a breaker that opened on silence: it may close once Stripe answers again, while
+    one that opened on credentials or on declines waits for a person.
+    """
 
     settled: int = 0
     deferred: int = 0
-    held: int = 0  # left as they are because the run is held
+    held: int = 0  # left as they are because the run is held or is being canceled
     halted: str | None = None
     halted_kind: HoldKind | None = None
+    closes_by_itself: bool = False
 
 
 class Due(Message):
-    """What is still open in a run, by the ledger's clock."""
+    """What is still open in a run, by the ledger's clock, and whether the run is held or being canceled.
+
+    Of a held run only what is in flight is carried on: the last two count that alone.
+    """
 
     open: int
     in_flight: int
     due_now: int
     next_due_seconds: float | None
     next_due_epoch_seconds: float | None = None
+    hold: HoldKind | None = None
+    hold_reason: str | None = None
+    canceling: bool = False
+    in_flight_due_now: int = 0
+    next_in_flight_due_seconds: float | None = None
 
 
 class RunReport(Message):
@@ -232,10 +218,15 @@ class RunReport(Message):
     counts: dict[str, int] = Field(default_factory=dict)
     reason: str | None = None
     owner_run: str | None = None
+    notifications: int = 0  # wait for somebody to deliver them
 
 
 class RunState(Message):
-    """What a run carries through continue-as-new: a handful of counters, never customers."""
+    """What a run carries through continue-as-new: a handful of counters, never customers.
+
+    `phase` is lock, plan, approve, charge, settle or close. Whether the run is held, being canceled or
+    approved is the ledger's knowledge, repeated here as the newest answer of an activity told it.
+    """
 
     generation: int = 0
     phase: str = "lock"
@@ -246,6 +237,11 @@ class RunState(Message):
     settled: int = 0
     deferred: int = 0
     plan_hash: str = ""
+    approved: bool = False
+    hold: HoldKind | None = None
+    hold_reason: str | None = None
+    probes: bool = False  # held by a breaker that may close by itself
+    canceling: bool = False
     canary_passed: bool = False
 
 
@@ -257,7 +253,10 @@ class RunInput(Message):
 
 
 class RunProgress(Message):
-    """The answer to the progress query: coarse counters of the workflow; details are SQL."""
+    """The answer to the progress query: coarse counters of the workflow; details are SQL.
+
+    In phase `approve` the run waits for an approval of `plan_hash`.
+    """
 
     run_id: str
     phase: str
@@ -267,6 +266,10 @@ class RunProgress(Message):
     deferred: int
     halted: str | None
     waiting_until_epoch_seconds: float | None
+    plan_hash: str = ""
+    hold: HoldKind | None = None
+    hold_reason: str | None = None
+    canceling: bool = False
 
 
 class RunActivities(ABC):
@@ -281,6 +284,11 @@ class RunActivities(ABC):
     @activity.defn(name="plan_run")
     async def plan_run(self, request: RunRequest) -> Plan:
         """Stream the source into charges and freeze the plan, or refuse and free the period."""
+
+    @abstractmethod
+    @activity.defn(name="give_up_run")
+    async def give_up_run(self, run: RunKey) -> Plan:
+        """Free the period of a run that was canceled before it had a plan; return the plan if it has one."""
 
     @abstractmethod
     @activity.defn(name="read_due")

@@ -35,7 +35,40 @@ TIMINGS = {
 }
 
 PLAN_SECONDS = timedelta(days=2)  # a million customers asked how they pay take half a day; heartbeats tell
+RECOVER_SECONDS = timedelta(minutes=30)  # every charge that the dead workflow had claimed gets a newer fence
 SLICE_SECONDS = timedelta(hours=6)  # a slice under a low rate limit is slow, not dead: heartbeats tell
+CLOSE_SECONDS = timedelta(hours=2)  # Stripe is asked about double charges for half an hour at most
+DELIVERY_TRY_SECONDS = timedelta(seconds=60)  # a notifier gives up by itself after 10 s, or 30 s for mail
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySeconds:
+    """How a notification is tried: the first pause, which doubles up to the longest, and when to give up."""
+
+    first_pause: float
+    pause_max: float
+    give_up_after: float
+
+
+DELIVERIES = {
+    # Three days outlast a weekend; an hour between tries is soon enough after one.
+    Timing.PRODUCTION: DeliverySeconds(first_pause=2, pause_max=3_600, give_up_after=3 * 86_400),
+    Timing.DEMO: DeliverySeconds(first_pause=1, pause_max=60, give_up_after=3_600),
+    Timing.TESTS: DeliverySeconds(first_pause=0.1, pause_max=1, give_up_after=3),
+}
+
+
+def delivering(timing: Timing) -> RetryPolicy:
+    """Try a notification again and again, more and more rarely; the schedule-to-close timeout ends it."""
+    seconds = DELIVERIES[timing]
+    return RetryPolicy(
+        initial_interval=timedelta(seconds=seconds.first_pause),
+        backoff_coefficient=2.0,
+        maximum_interval=timedelta(seconds=seconds.pause_max),
+    )
+
+
+IDLE_SECONDS = 5.0  # before work is asked for again that was due and on which nothing could be done
 
 
 def forever(timing: Timing) -> RetryPolicy:

@@ -5,6 +5,7 @@ at DEBUG it prints whole requests and answers.
 """
 
 import asyncio
+import copy
 import logging
 import time
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from workflows.domain.errors import invariant
 from workflows.domain.keys import IdempotencyKey
 
 STRIPE_VERSION = "2026-10-28.endive"  # pinned here, not by the SDK: an upgrade of the SDK must not change it
+NOT_AFTER_HEADER = "Chargeonce-Not-After"  # seconds since the epoch, real time; the proxy sends no later (I6)
 
 CallStyle = Literal["raw", "typed"]
 
@@ -98,17 +100,27 @@ class StripeCalls:
         invariant(connections >= 1, "at least one connection is needed")
         invariant(timeout_seconds > 0, "the timeout must be above 0 s")
         silence_sdk()
-        self.reader = AnswerReader(api_key)
         self._typed = call_style == "typed"
+        self._api_base = api_base
         self._timeout_seconds = timeout_seconds
         self._slots = asyncio.Semaphore(connections)
-        self._closed = False
         self._session = SingleSendSession(
             connections=connections, timeout_seconds=timeout_seconds, ca_bundle_path=stripe.ca_bundle_path
         )
+        self._take_key(api_key)
+
+    def under(self, api_key: str) -> "StripeCalls":
+        """Return calls by another key through the same connections: closing one closes both."""
+        calls = copy.copy(self)
+        calls._take_key(api_key)  # noqa: SLF001 - of this class
+        return calls
+
+    def _take_key(self, api_key: str) -> None:
+        self.reader = AnswerReader(api_key)
+        self._through_proxy = api_key.startswith("vk_")
         self._client = stripe.StripeClient(
             api_key,
-            base_addresses={"api": api_base.rstrip("/")} if api_base else {},
+            base_addresses={"api": self._api_base.rstrip("/")} if self._api_base else {},
             http_client=stripe.AIOHTTPClient(session=self._session),
             max_network_retries=0,
             stripe_version=STRIPE_VERSION,
@@ -116,7 +128,6 @@ class StripeCalls:
 
     async def close(self) -> None:
         """Close the connections. Later calls answer NOT_SENT."""
-        self._closed = True
         await self._session.close()
 
     async def get(self, path: str, parameters: Mapping[str, object], account: StripeAccount | None) -> Reply:
@@ -146,11 +157,11 @@ class StripeCalls:
     ) -> Reply:
         invariant(not parameters.keys() & _SDK_WORDS, "a parameter has the name of an SDK option")
         async with self._slots:  # waiting for a connection is ours, so it is outside the timeout
-            if self._closed:
+            if self._session.closed:
                 return self._silence(Transport.NOT_SENT, "the gateway is closed")
             if leave_by is not None and boottime_seconds() > leave_by:
                 return self._silence(Transport.NOT_SENT, "too late: the time to send had passed")
-            exchange = Exchange()
+            exchange = Exchange(sent_headers=self._not_after(leave_by))
             CURRENT_EXCHANGE.set(exchange)
             try:
                 async with asyncio.timeout(self._timeout_seconds):
@@ -163,6 +174,11 @@ class StripeCalls:
             except Exception as error:  # noqa: BLE001 - whatever it was, the request may have been executed
                 return self._read_failure(error, exchange)
             return self._read(response.code, response.headers, response.data, exchange)
+
+    def _not_after(self, leave_by: float | None) -> Mapping[str, str]:
+        if leave_by is None or not self._through_proxy:
+            return NO_HEADERS
+        return {NOT_AFTER_HEADER: f"{time.time() + leave_by - boottime_seconds():.3f}"}
 
     async def _request(
         self,

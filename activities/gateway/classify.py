@@ -20,7 +20,9 @@ METADATA_PREFIX = "chargeonce_"  # other metadata may be personal data: it is no
 REDACTED = "[key]"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
-_SECRET_LIKE = re.compile(r"\b(?:sk|rk|pk|whsec)_[A-Za-z0-9_*]{4,}")
+_SECRET_LIKE = re.compile(
+    r"\b(?:(?:sk|rk|pk|whsec)_[A-Za-z0-9_*]{4,}|vk_(?:test|live)_[0-9A-Za-z]{11,})"  # 10 are a public id
+)
 _UNWANTED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 

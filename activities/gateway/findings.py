@@ -19,6 +19,8 @@ class Page:
     request_id: str | None = None
     stripe_epoch_seconds: float | None = None
     failure: str | None = None
+    rate_limited: bool = False
+    rate_limited_reason: str | None = None
     retry_after_seconds: float | None = None
 
 
@@ -36,8 +38,14 @@ class PaymentMethodKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PaymentMethodFinding:
-    """How a customer can be charged. `payment_method` is set exactly for DEFAULT and ONLY_CARD."""
+    """How a customer can be charged. `payment_method` is set exactly for DEFAULT and ONLY_CARD.
+
+    The last three say what to do about UNKNOWN: whether it was a 429, and what the answer said about it.
+    """
 
     kind: PaymentMethodKind
     payment_method: str | None
     reason: str
+    rate_limited: bool = False
+    rate_limited_reason: str | None = None
+    retry_after_seconds: float | None = None

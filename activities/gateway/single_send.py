@@ -37,6 +37,8 @@ class Exchange:
 
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    sent_headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    """What goes out besides the SDK's own headers."""
 
 
 CURRENT_EXCHANGE: ContextVar[Exchange] = ContextVar("current_exchange")
@@ -76,6 +78,7 @@ class SingleSendSession:
             total=None, connect=timeout_seconds * CONNECT_SHARE, ceil_threshold=timeout_seconds
         )
         self._session: aiohttp.ClientSession | None = None
+        self.closed = False
 
     async def request(
         self,
@@ -95,7 +98,7 @@ class SingleSendSession:
         async with self._open().request(
             method,
             url,
-            headers=headers,
+            headers={**headers, **exchange.sent_headers},
             data=None if data is None else data.encode(),  # aiohttp's way with text is twice as long
             timeout=self._timeout,
             allow_redirects=False,
@@ -107,6 +110,7 @@ class SingleSendSession:
 
     async def close(self) -> None:
         """Close all connections."""
+        self.closed = True
         if self._session is not None:
             await self._session.close()
             await asyncio.sleep(0)  # transports close in the loop's next round

@@ -5,9 +5,12 @@ lookup means that of `workflows.domain.recovery`. No SDK object leaves this fold
 when pickled.
 """
 
+import asyncio
+import copy
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,12 +22,14 @@ from activities.gateway.requests import (
     customer_path,
     payment_intent_path,
 )
-from workflows.domain.answer import Answer, Lookup, PaymentIntent
+from workflows.domain.answer import Answer, Lookup, PaymentIntent, Transport
 from workflows.domain.errors import RefusedToStart, invariant
 from workflows.domain.keys import KEY_LENGTH_MAX, IdempotencyKey, Operation
 
 PAGE_SIZE_MAX = 100
 PAGES_PER_LOOKUP_MAX = 100
+ACCOUNT_PATH = "/v1/account"
+ACCOUNT_PAUSES_SECONDS = (0.2, 0.5, 1.0)
 
 _KEY = re.compile(rf"[!-~]{{1,{KEY_LENGTH_MAX}}}")  # printable ASCII without space: a header's value
 
@@ -58,6 +63,15 @@ class StripeGateway:
             timeout_seconds=timeout_seconds,
             call_style=call_style,
         )
+
+    def under(self, api_key: str) -> "StripeGateway":
+        """Return a gateway by another key through the same connections: closing one closes both.
+
+        It costs next to nothing, so each run may have its own; connections are shared by all.
+        """
+        gateway = copy.copy(self)
+        gateway._calls = self._calls.under(api_key)  # noqa: SLF001 - of this class
+        return gateway
 
     async def __aenter__(self) -> Self:
         """Return the gateway; connections open when they are needed."""
@@ -222,41 +236,74 @@ class StripeGateway:
         return page, last_id
 
     async def retrieve_account(self) -> str:
-        """Return the id of the account that the API key belongs to.
+        """Return the id of the account that the API key belongs to; no answer is asked for again, briefly.
 
         Raises:
             RefusedToStart: Stripe did not say, with what it said instead.
         """
-        reply = await self._calls.get("/v1/account", {}, None)
+        reply = await self._calls.get(ACCOUNT_PATH, {}, None)
+        for pause_seconds in ACCOUNT_PAUSES_SECONDS:
+            if not _may_answer_later(reply.answer):
+                break
+            await asyncio.sleep(pause_seconds)
+            reply = await self._calls.get(ACCOUNT_PATH, {}, None)
         account_id = self._calls.reader.word(reply.body.get("id")) if reply.body else None
         if reply.answer.succeeded and account_id:
             return account_id
         raise RefusedToStart(f"Stripe does not say whose API key this is: {describe(reply.answer)}")
 
-    async def payment_method_of(self, account: StripeAccount, customer: str) -> PaymentMethodFinding:
-        """Return how a customer can be charged: by the invoice default, else by the only card attached."""
+    async def payment_method_of(
+        self,
+        account: StripeAccount,
+        customer: str,
+        *,
+        turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> PaymentMethodFinding:
+        """Return how a customer can be charged: by the invoice default, else by the only card attached.
+
+        Takes one or two requests; each waits for a `turn` of its own and holds it until its answer is here.
+        """
         kind = PaymentMethodKind
-        reply = await self._calls.get(customer_path(customer), {}, account)
+        async with turn():
+            reply = await self._calls.get(customer_path(customer), {}, account)
         if reply.answer.http_status == 404 and reply.answer.code == "resource_missing":
             return PaymentMethodFinding(kind.CUSTOMER_MISSING, None, "no such customer in this account")
         if not reply.answer.succeeded or reply.body is None or reply.body.get("id") != customer:
-            return PaymentMethodFinding(kind.UNKNOWN, None, describe(reply.answer))
+            return _unknown_method(reply.answer)
         if reply.body.get("deleted") is True:
             return PaymentMethodFinding(kind.CUSTOMER_DELETED, None, "the customer was deleted")
         default = _default_payment_method(reply.body)
         if default is not None:
             return PaymentMethodFinding(kind.DEFAULT, default, "the customer's invoice default")
-        cards = await self._calls.get(
-            f"{customer_path(customer)}/payment_methods", {"type": "card", "limit": 2}, account
-        )
+        async with turn():
+            cards = await self._calls.get(
+                f"{customer_path(customer)}/payment_methods", {"type": "card", "limit": 2}, account
+            )
         items = _items(cards)
         if items is None:
-            return PaymentMethodFinding(kind.UNKNOWN, None, describe(cards.answer))
+            return _unknown_method(cards.answer)
         if not items:
             return PaymentMethodFinding(kind.NONE, None, "no default payment method and no card")
         if len(items) > 1:
             return PaymentMethodFinding(kind.SEVERAL, None, "several cards, and none is the default")
         return PaymentMethodFinding(kind.ONLY_CARD, str(items[0].get("id")), "the only card")
+
+
+def _may_answer_later(answer: Answer) -> bool:
+    if answer.transport is not Transport.ANSWERED or answer.http_status is None:
+        return True
+    return answer.http_status == 429 or answer.http_status >= 500
+
+
+def _unknown_method(answer: Answer) -> PaymentMethodFinding:
+    return PaymentMethodFinding(
+        PaymentMethodKind.UNKNOWN,
+        None,
+        describe(answer),
+        rate_limited=answer.http_status == 429,
+        rate_limited_reason=answer.rate_limited_reason or answer.code,
+        retry_after_seconds=answer.retry_after_seconds,
+    )
 
 
 def describe(answer: Answer) -> str:

@@ -77,3 +77,8 @@ async def find_known_identities(pool: Pool, charge_ids: Sequence[str]) -> set[st
         batch = list(charge_ids[start : start + _IDENTITIES_PER_QUERY])
         known.update(row["charge_id"] for row in await pool.fetch(_SQL["known_identities"], batch))
     return known
+
+
+async def read_charged_customers(pool: Pool, run_id: str, *, limit: int) -> list[str]:
+    """Return up to `limit` customers of charges that anything was ever sent for."""
+    return [row["customer"] for row in await pool.fetch(_SQL["charged_customers"], run_id, limit)]

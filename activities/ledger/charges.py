@@ -16,6 +16,7 @@ from activities.ledger.rows import Row, charge_from, columns, frozen_key_from, i
 from workflows.domain.charge import Charge, FrozenKey, Intent, Outcome
 from workflows.domain.errors import StaleWrite, invariant
 from workflows.domain.keys import Fingerprint, IdempotencyKey, Operation, fingerprint
+from workflows.domain.mode import Claims, Mode, claims_of
 from workflows.domain.states import State, advance
 from workflows.domain.window import SAFETY_MARGIN_SECONDS, WINDOW_SECONDS
 
@@ -26,6 +27,8 @@ IN_FLIGHT_STATE = {
     Operation.CONFIRM: State.CONFIRMING,
     Operation.CANCEL: State.CANCELING,
 }
+CANCELED_UNSENT = "canceled with the run: nothing of it was executed at Stripe"
+_EVERYTHING = claims_of(Mode.NORMAL)
 
 
 @dataclass(frozen=True)
@@ -79,13 +82,44 @@ class ChargeLedger:
         self._resends = GroupCommit(self._intend_again, subject=lambda send: send.charge.charge_id)
         self._outcomes = GroupCommit(self._record, subject=lambda outcome: outcome.intent.charge.charge_id)
 
-    async def claim_slice(self, run_id: str, slice_no: int) -> list[Charge]:
-        """Take the unsettled, due charges of a slice under a new fence."""
-        return [charge_from(row) for row in await self._pool.fetch(_SQL["claim_slice"], run_id, slice_no)]
+    async def claim_slice(self, run_id: str, slice_no: int, claims: Claims = _EVERYTHING) -> list[Charge]:
+        """Take the unsettled, due charges of a slice under a new fence, or those asked for."""
+        states, before_due = list(claims.states), list(claims.before_due)
+        rows = await self._pool.fetch(_SQL["claim_slice"], run_id, slice_no, states, before_due)
+        return [charge_from(row) for row in rows]
 
-    async def claim_due(self, run_id: str, *, limit: int) -> list[Charge]:
-        """Take up to `limit` unsettled, due charges of a run under a new fence."""
-        return [charge_from(row) for row in await self._pool.fetch(_SQL["claim_due"], run_id, limit)]
+    async def claim_due(self, run_id: str, *, limit: int, claims: Claims = _EVERYTHING) -> list[Charge]:
+        """Take up to `limit` unsettled, due charges of a run under a new fence, or those asked for."""
+        states, before_due = list(claims.states), list(claims.before_due)
+        rows = await self._pool.fetch(_SQL["claim_due"], run_id, limit, states, before_due)
+        return [charge_from(row) for row in rows]
+
+    async def count_not_started(self, run_id: str, slice_no: int) -> int:
+        """Return how many charges of a slice wait for their next first send."""
+        return await self._pool.fetchval(_SQL["count_not_started"], run_id, slice_no)  # type: ignore[no-any-return]
+
+    async def has_open(self, run_id: str) -> bool:
+        """Return whether a charge of the run is not settled yet."""
+        return await self._pool.fetchval(_SQL["has_open"], run_id)  # type: ignore[no-any-return]
+
+    async def cancel_planned(self, run_id: str, slice_no: int | None, *, limit: int) -> int:
+        """Cancel up to `limit` charges that nothing was sent for, of a slice or anywhere in the run.
+
+        Returns how many; none of a run that is not being canceled.
+        """
+        return await self._pool.fetchval(  # type: ignore[no-any-return]
+            _SQL["cancel_planned"], run_id, slice_no, CANCELED_UNSENT, limit
+        )
+
+    async def cancel_unsent(self, charge: Charge) -> Charge | None:
+        """Cancel a charge where nothing of it can be at Stripe; None where that is not certain.
+
+        None as well where its run is not being canceled, or another sender has claimed it.
+        """
+        row = await self._pool.fetchrow(
+            _SQL["cancel_unsent"], charge.charge_id, charge.fence, CANCELED_UNSENT
+        )
+        return None if row is None else charge_from(row)
 
     async def read(self, charge_id: str) -> Charge:
         """Return the charge as it stands now."""
@@ -101,7 +135,9 @@ class ChargeLedger:
         """Freeze a new key and commit its first send (I1, I3, I4, I6, I7, I13).
 
         Raises:
-            StaleWrite: The charge is no longer as `send.charge` says, or its previous key is too young.
+            StaleWrite: The charge is no longer as `send.charge` says, its run may begin nothing (a cancel may
+                go all the same), its previous key is too young (I4), or its PaymentIntent was not shown to
+                be canceled before a new create (I11).
         """
         in_flight = IN_FLIGHT_STATE[send.operation]
         if send.charge.state is not in_flight:  # a new version of an operation in flight stays where it is
@@ -131,7 +167,7 @@ class ChargeLedger:
         charge: Charge,
         state: State,
         *,
-        payment_intent: str,
+        payment_intent: str | None,
         latest_charge: str | None,
         reason: str,
         decision: str = "settled_by_lookup",

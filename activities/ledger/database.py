@@ -1,7 +1,7 @@
 """The pool: every connection of the ledger is opened here, and checked for what durability rests on."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TypeAlias
 
@@ -59,8 +59,13 @@ async def _leave_session_as_it_is(_connection: "asyncpg.Connection[asyncpg.Recor
 
 
 @asynccontextmanager
-async def open_pool(database_url: str, *, connections: int = 8) -> AsyncIterator[Pool]:
+async def open_pool(
+    database_url: str, *, connections: int = 8, destinations: Sequence[str] = ()
+) -> AsyncIterator[Pool]:
     """Yield a pool of at most `connections` connections to the ledger.
+
+    `destinations` are the names of those whom this process can notify: what it does to a run is announced to
+    them by the database itself (migration 0005). Nothing is announced where there are none.
 
     Raises:
         RefusedToStart: The database can't be reached, is too old, or has no schema yet.
@@ -77,6 +82,7 @@ async def open_pool(database_url: str, *, connections: int = 8) -> AsyncIterator
                 "synchronous_commit": "on",
                 "application_name": "chargeonce",
                 "enable_seqscan": "off",  # why: sql/charges.sql
+                "chargeonce.destinations": ",".join(destinations),
             },
         )
     try:

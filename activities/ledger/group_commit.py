@@ -35,10 +35,12 @@ class GroupCommit(Generic[Item, Result]):
         *,
         subject: Callable[[Item], str],
         batch_size_max: int = 256,
+        gather_seconds: float = GATHER_SECONDS,
     ) -> None:
         self._flush = flush
         self._subject = subject
         self._batch_size_max = batch_size_max
+        self._gather_seconds = gather_seconds
         self._next_begins_seconds = 0.0  # of the loop's clock
         self._full = asyncio.Event()
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
@@ -76,7 +78,7 @@ class GroupCommit(Generic[Item, Result]):
                 async with asyncio.timeout(pause_seconds):
                     await self._full.wait()
         self._full.clear()
-        self._next_begins_seconds = clock() + GATHER_SECONDS
+        self._next_begins_seconds = clock() + self._gather_seconds
 
     def _take_batch(self) -> list[tuple[Item, "asyncio.Future[Result]"]]:
         batch: list[tuple[Item, asyncio.Future[Result]]] = []

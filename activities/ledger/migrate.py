@@ -23,8 +23,26 @@ _GRANTS = """
 GRANT USAGE ON SCHEMA public TO {role};
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role};
 GRANT INSERT, UPDATE ON billing_runs, charges, keys, attempts TO {role};
-GRANT INSERT ON skipped_rows, takeovers, decisions TO {role};
+GRANT INSERT ON skipped_rows, takeovers, decisions, run_totals, run_events TO {role};
+GRANT UPDATE (cap_minor) ON run_totals TO {role};
+GRANT INSERT, UPDATE ON rate_limits TO {role};
+GRANT INSERT ON rate_grants TO {role};
+GRANT INSERT ON notifications, delivery_attempts TO {role};
+GRANT UPDATE (deliverer, state, ended_at) ON notifications TO {role};
+GRANT UPDATE (status, detail, ended_at) ON delivery_attempts TO {role};
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};
+GRANT INSERT ON vault_keys TO {role};
+GRANT UPDATE (expires_at, revoked_at, revoked_by, revoked_reason) ON vault_keys TO {role};
+GRANT INSERT (budget, currency, cap_minor, daily) ON vault_budgets TO {role};
+"""
+# The spend-cap proxy does not trust the workers, and is not trusted with the ledger: it writes through its
+# functions only.
+_PROXY_GRANTS = """
+GRANT USAGE ON SCHEMA public TO {role};
+GRANT SELECT ON ledger_clock, billing_runs, vault_keys, vault_budgets, vault_calls, vault_answers,
+    vault_intents, vault_open, vault_alarms, vault_audit, vault_standing TO {role};
+GRANT EXECUTE ON FUNCTION vault_admit(jsonb, jsonb), vault_answer(jsonb), vault_due(integer, interval)
+    TO {role};
 """
 
 
@@ -49,13 +67,18 @@ def known_migrations() -> list[Migration]:
 
 
 async def migrate(
-    database_url: str, *, app_role: str | None = None, movable_clock: bool = False
+    database_url: str,
+    *,
+    app_role: str | None = None,
+    proxy_role: str | None = None,
+    movable_clock: bool = False,
 ) -> list[str]:
     """Bring the schema to this version and return the names of the migrations applied now.
 
     Args:
         database_url: A connection as the schema's owner.
         app_role: The role that workers log in with; it is granted what they need and no more.
+        proxy_role: The role that the spend-cap proxy logs in with; it may count money, and charge nobody.
         movable_clock: Whether `move_ledger_clock` may ever work on this database. Only the first migration
             of a database decides; production leaves it False.
 
@@ -74,6 +97,8 @@ async def migrate(
         )
         if app_role is not None:
             await connection.execute(_GRANTS.format(role=_quoted(app_role)))
+        if proxy_role is not None:
+            await connection.execute(_PROXY_GRANTS.format(role=_quoted(proxy_role)))
         return applied
     finally:
         await connection.close()

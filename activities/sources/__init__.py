@@ -1,19 +1,24 @@
 """What is due, read from outside: every source yields these two kinds of values, in the order of its rows.
 
 A source is hostile text until it is a `SourceLine`. What can't be billed exactly becomes a `SourceProblem`
-with its row and reason, and never an exception: all of them are wanted at once.
+with its row and reason, and never an exception: all of them are wanted at once. The same fault has the same
+reason in every kind of source, since one reader (`rows.RowReader`) judges the cells of all.
+
+A row's number is what its author would look for: the physical line, from 1, where a record of CSV or JSON
+lines begins; the number of the record, from 1, in Parquet, a query's result or an entry point's rows. Where
+the columns themselves are wrong, it is the header's: row 1 of a CSV file, row 0 where no header is a row.
 """
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """One line that can be billed exactly.
+class SourceLine(NamedTuple):
+    """One line that can be billed exactly. A tuple, since a million of them are made in one reading.
 
-    `row` is the physical line of the file, from 1, where the record begins. `customer`, `line` and `currency`
-    are canonical; `amount_minor` is in the unit Stripe counts in, from 0 (whether to bill 0 is the planner's
-    decision).
+    `customer`, `line` and `currency` are canonical; `amount_minor` is in the unit Stripe counts in, from 0
+    (whether to bill 0 is the planner's decision).
     """
 
     row: int
@@ -42,3 +47,34 @@ class SourceProblem:
     reason: str
     customer: str | None
     skippable: bool = True
+
+
+Batch: TypeAlias = list[SourceLine | SourceProblem]
+
+
+class Source(Protocol):
+    """A place that lines are read from, as often as anybody asks; `opening.open_source` makes one.
+
+    Both methods raise InvalidInput where the source as a whole can't be read, and RefusedToStart where it
+    can't be reached now and might be later.
+    """
+
+    @property
+    def spec(self) -> str:
+        """The text that opens this source again, in another process too: paths in it are absolute."""
+
+    async def fingerprint(self) -> str:
+        """Return 64 hex digits that change with what would be read, as far as that can be known beforehand.
+
+        Of a file, all of its bytes. Of a query, its text and the name of its database; of an entry point, its
+        name, argument and version: whether the rows are the same again is then their author's business, and
+        the plan's hash tells whether two plans agree.
+        """
+
+    def batches(self, rows_max: int) -> AsyncGenerator[Batch, None]:
+        """Yield what is read, in order, about `rows_max` rows at once (1 or more), never an empty list.
+
+        Whoever stops before the end closes it (`contextlib.aclosing`): a connection may be open. Memory stays
+        flat, and nothing blocks the event loop for longer than a batch takes to judge. Of rows with the same
+        customer and line, the first is the line and each later one a problem.
+        """

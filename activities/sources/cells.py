@@ -50,6 +50,8 @@ def read_customer(cell: str) -> str:
     Raises:
         InvalidInput: Missing, no readable identity, or one that a URL's path can't hold.
     """
+    if cell.isascii() and cell.isidentifier() and len(cell) <= CUSTOMER_CHARACTERS_MAX:
+        return cell  # as ids of Stripe's are, and canonical as it stands
     text = read_identity(cell, CUSTOMER_CHARACTERS_MAX)
     if not text:
         raise InvalidInput("customer is missing")
@@ -60,11 +62,15 @@ def read_customer(cell: str) -> str:
 
 def read_line(cell: str) -> str:
     """Return the canonical name of the line; an empty cell is the line `base`."""
+    if cell == LINE_DEFAULT:
+        return cell
     return read_identity(cell, LINE_CHARACTERS_MAX) or LINE_DEFAULT
 
 
 def read_payment_method(cell: str) -> str | None:
     """Return the payment method's id; an empty cell means the customer's default."""
+    if cell.isascii() and cell.isidentifier() and len(cell) <= PAYMENT_METHOD_CHARACTERS_MAX:
+        return cell  # see above
     return read_identity(cell, PAYMENT_METHOD_CHARACTERS_MAX) or None
 
 
@@ -83,10 +89,17 @@ def read_description(cell: str) -> str | None:
 
 
 def refuse_unreadable(cell: str, allowed: frozenset[str] = frozenset()) -> None:
-    """Raise InvalidInput for a byte that was not UTF-8 (a lone surrogate here) or a control character."""
+    """Raise InvalidInput for a byte that was not UTF-8, a lone surrogate or a control character."""
     for character in cell:
         category = unicodedata.category(character)
         if category == "Cs":
-            raise InvalidInput(f"not UTF-8: byte 0x{ord(character) - 0xDC00:02X} in {echo(cell)}")
+            raise InvalidInput(f"{_surrogate_reason(ord(character))} in {echo(cell)}")
         if category == "Cc" and character not in allowed:
             raise InvalidInput(f"a control character (0x{ord(character):02X}) in {echo(cell)}")
+
+
+def _surrogate_reason(code: int) -> str:
+    # Bytes 0x80 to 0xFF arrive as U+DC80 to U+DCFF; only an escape sequence of JSON can write the others.
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"not UTF-8: byte 0x{code - 0xDC00:02X}"
+    return f"half a character (U+{code:04X})"

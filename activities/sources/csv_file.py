@@ -6,32 +6,24 @@ of). Columns: `customer`, `currency`, exactly one of `amount` (decimal, major un
 """
 
 import csv
-import hashlib
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
 from activities.sources import SourceLine, SourceProblem
-from activities.sources.csv_rows import RowReader, read_header
+from activities.sources.csv_rows import read_header
+from activities.sources.files import open_text, sha256_of
+from activities.sources.first_rows import FirstRows
 from activities.sources.physical_lines import (
     RECORD_CHARACTERS_MAX,
     RECORD_LINES_MAX,
     PhysicalLines,
     RecordTooLong,
 )
+from activities.sources.rows import RowReader
 from workflows.domain.errors import InvalidInput
 
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes in hex.
-
-    Raises:
-        InvalidInput: The file can't be opened or read, or is no regular file.
-    """
-    with _readable(path), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+__all__ = ["read_csv", "sha256_of"]
 
 
 def read_csv(path: Path) -> Iterator[SourceLine | SourceProblem]:
@@ -43,25 +35,8 @@ def read_csv(path: Path) -> Iterator[SourceLine | SourceProblem]:
     Raises:
         InvalidInput: The file can't be opened or read, is no regular file, or is empty.
     """
-    # A byte that is not UTF-8 becomes a lone surrogate, which spoils its own row and no other.
-    with (
-        _readable(path),
-        path.open(encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file,
-    ):
+    with open_text(path) as file:
         yield from _read_records(file, path)
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        # Opening a FIFO would wait for its writer for ever.
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-            raise InvalidInput(f"the source {str(path)!r} is {kind}")
-        yield
-    except OSError as error:
-        raise InvalidInput(f"the source {str(path)!r} can't be read: {error.strerror}") from error
 
 
 def _read_records(file: TextIO, path: Path) -> Iterator[SourceLine | SourceProblem]:
@@ -76,7 +51,7 @@ def _read_records(file: TextIO, path: Path) -> Iterator[SourceLine | SourceProbl
     except InvalidInput as error:
         yield _lost(1, error.reason)
         return
-    rows = RowReader(header)
+    rows = RowReader(header.columns, FirstRows())
     records = csv.reader(lines, delimiter=header.delimiter, strict=True)
     while True:
         lines.begin_record()

@@ -11,11 +11,11 @@ from pathlib import Path
 import asyncpg
 from temporalio.client import Client
 
+from activities.sources.opening import open_source
 from deploy.bench.book import charged_once, read_summary
 from deploy.bench.cpu import parts_of, per_charge_ms, read_cpu_seconds
 from deploy.bench.customers import Due, dues, seed, write_source
 from deploy.devstack import DevStack, StackOptions, running_stack
-from worker.source_check import check_source
 from worker.temporal_client import RunHandle, connect_temporal
 from workflows.billing_run import BillingRun
 from workflows.contracts import RunInput, RunRequest, Timing
@@ -63,7 +63,8 @@ class Bench:
         run_id = f"billing-run/{ACCOUNT}/{period}"
         request = RunRequest(
             account=ACCOUNT, period=period, run_id=run_id, source=str(source),
-            source_sha256=check_source(source).sha256, started_by="bench", timing=Timing.DEMO,
+            source_sha256=await open_source(str(source)).fingerprint(), started_by="bench",
+            approve_any=True, timing=Timing.DEMO,
         )  # fmt: skip
         return await self.client.start_workflow(
             BillingRun.run, RunInput(request=request), id=run_id, task_queue=TASK_QUEUE
@@ -112,7 +113,8 @@ async def running_bench(
     """Yield a bench on a stack below `home`; this process is pointed at it and finds its way back after."""
     options = StackOptions(
         workers=workers, settings={"timing": Timing.DEMO, **settings}, restarts=restarts, headless=True,
-        durable=durable, postgres_port=None, temporal_port=None, temporal_ui_port=None, simulator_port=None,
+        durable=durable, proxy=False, postgres_port=None, temporal_port=None, temporal_ui_port=None,
+        simulator_port=None,
     )  # fmt: skip
     environment = dict(os.environ)
     async with running_stack(home, options) as stack:

@@ -18,8 +18,9 @@ AMOUNT_MINOR = 1_250
 
 _INSERT_RUN = """
 INSERT INTO billing_runs (run_id, account, period, owner, phase, source, source_sha256, started_by, selected,
-                          planned_at, locked_at, counts)
-VALUES ($1, $2, $3, 'owner', $4, 'charges.csv', 'ab', 'tests', $5, ledger_now(), ledger_now(),
+                          planned_at, locked_at, plan_hash, approved_hash, approved_at, counts)
+VALUES ($1, $2, $3, 'owner', $4, 'charges.csv', 'ab', 'tests', $5, ledger_now(), ledger_now(), 'planted',
+        'planted', ledger_now(),
         CASE $4 WHEN 'closed' THEN '{}'::jsonb END)
 """
 _INSERT_CHARGE = """

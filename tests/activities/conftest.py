@@ -1,10 +1,13 @@
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
-from activities import carry, limiter
+from activities import carry
 from activities.ledger import group_commit
 from deploy.postgres import Database, PostgresServer
+from tests.activities import local_limiter
+from tests.activities.planning import Plans
 from tests.activities.scene import PAUSE_SECONDS, Scene, open_scene
 from tests.conftest import drive
 
@@ -29,9 +32,18 @@ async def scene(stage: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         yield opened
 
 
+@pytest.fixture
+async def plans(scene: Scene, tmp_path: Path) -> AsyncIterator[Plans]:
+    """Planners beside the scene, over files in a folder of their own."""
+    opened = Plans(scene, tmp_path)
+    yield opened
+    for accounts in opened.opened:
+        await accounts.close()
+
+
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let backing off, slowing down and waiting for company take no time worth waiting for."""
     monkeypatch.setattr(carry, "BACKOFF_SECONDS", PAUSE_SECONDS)
     monkeypatch.setattr(carry, "BACKOFF_SECONDS_MAX", PAUSE_SECONDS)
-    monkeypatch.setattr(limiter, "PAUSE_SECONDS_DEFAULT", PAUSE_SECONDS)
+    monkeypatch.setattr(local_limiter, "PAUSE_SECONDS_DEFAULT", PAUSE_SECONDS)
     monkeypatch.setattr(group_commit, "GATHER_SECONDS", 0.0)

@@ -14,21 +14,30 @@ from typing import Any
 
 import asyncpg
 
-from activities.carry import Breaker, Carrier, End
+from activities.carry import Carrier, End
 from activities.gateway.requests import StripeAccount, create_request
 from activities.gateway.stripe_gateway import StripeGateway
 from activities.ledger.charges import ChargeLedger, FirstSend, Resend
+from activities.ledger.control import ControlLedger, Ruling
 from activities.ledger.database import Pool, open_pool
-from activities.ledger.runs import RunLedger, StagedLine
+from activities.ledger.frozen_plan import PlanTerms
+from activities.ledger.planning import StagedLine
+from activities.ledger.runs import RunLedger
 from activities.limiter import Limiter
+from activities.run_watch import RunWatch
 from activities.send import Sender, _request_for
 from activities.settle import OPERATION_OF, Settler
+from activities.skew_watch import SkewWatch
 from deploy.postgres import Database
 from deploy.stripe_sim.journal import Request
 from deploy.stripe_sim.testing import RunningSim, running_sim
+from tests.activities.local_limiter import LocalLimiter
+from tests.ledger.planting import commit_plan
 from workflows.domain.answer import METADATA_CHARGE, Answer
+from workflows.domain.breaker import DEFAULT_RULES, Breaker, BreakerRules
 from workflows.domain.charge import Charge, Intent, Outcome
 from workflows.domain.keys import ChargeId, Identity, Operation, canonical_parameters
+from workflows.domain.mode import claims_of
 from workflows.domain.states import State
 from workflows.domain.verdict import judge
 
@@ -36,11 +45,13 @@ START = 1_930_089_600.0  # 2031-03-01T00:00:00Z
 ACCOUNT = StripeAccount("acct_sim", connected=False)
 API_KEY = "sk_test_4Synthetic8Key0Of15Our23Tests42"
 PERIOD, RUN_ID = "2031-03", "billing-run/acct_sim/2031-03"
+TERMS = PlanTerms(run_id=RUN_ID, account=ACCOUNT.id, period=PERIOD, slice_lines=500)
 AMOUNT_MINOR, CURRENCY = 4_200, "usd"
 GOOD_CARD = "pm_card_visa_good"
 DECLINING_CARD = "pm_card_chargeCustomerFail_bad"
 SLOW_DEBIT = "pm_usBankAccount_slow"
 RATE_PER_SECOND = 10_000.0
+REQUESTS_AT_ONCE = 64
 PAUSE_SECONDS = 0.001
 
 CREATE, CONFIRM, CANCEL = Operation.CREATE, Operation.CONFIRM, Operation.CANCEL
@@ -49,7 +60,19 @@ PATHS = {CREATE: "^/v1/payment_intents$", CONFIRM: "/confirm$", CANCEL: "/cancel
 
 
 # What a run leaves behind, in the order in which it can be deleted.
-LEDGER_TABLES = ("decisions", "attempts", "keys", "takeovers", "skipped_rows", "charges", "billing_runs")
+LEDGER_TABLES = (
+    "decisions",
+    "attempts",
+    "keys",
+    "takeovers",
+    "skipped_rows",
+    "charges",
+    "delivery_attempts",
+    "notifications",
+    "run_events",
+    "run_totals",
+    "billing_runs",
+)
 
 
 def seconds(clock_time: str) -> float:
@@ -68,12 +91,14 @@ class Worker:
     sender: Sender
     settler: Settler
     breaker: Breaker
+    watch: RunWatch
     carrier: Carrier
     is_draining: bool = False
 
     async def claim(self, run_id: str = RUN_ID) -> list[Charge]:
-        """Take everything that is due under a new fence."""
-        return await self.ledger.claim_due(run_id, limit=10_000)
+        """Take everything that is due and may be carried on, as the run stands, under a new fence."""
+        await self.watch.refresh()
+        return await self.ledger.claim_due(run_id, limit=10_000, claims=claims_of(self.watch.mode))
 
     async def claim_one(self) -> Charge:
         """Take the only charge that is due."""
@@ -153,9 +178,7 @@ class Scene:
             source_sha256="0" * 64,
             started_by="tests",
         )
-        async with runs.planning(RUN_ID, slice_size=500) as writer:
-            await writer.stage(lines)
-            await writer.finish(selected=len(lines), plan_hash="1" * 64)
+        await commit_plan(self.pool, TERMS, lines)
         return [line.charge_id for line in lines]
 
     async def prepare(self, worker: Worker, *, card: str = GOOD_CARD) -> Charge:
@@ -167,10 +190,15 @@ class Scene:
     # Workers
 
     def worker(
-        self, *, timeout_seconds: float = 10.0, url: str | None = None, limiter: Limiter | None = None
+        self,
+        *,
+        timeout_seconds: float = 10.0,
+        url: str | None = None,
+        limiter: Limiter | None = None,
+        rules: BreakerRules = DEFAULT_RULES,
     ) -> Worker:
         """Return a worker as a process of its own would have it: own ledger, gateway, limiter and breaker."""
-        ledger, limiter = ChargeLedger(self.pool), limiter or Limiter(RATE_PER_SECOND)
+        ledger, limiter = ChargeLedger(self.pool), limiter or LocalLimiter(RATE_PER_SECOND)
         gateway = StripeGateway(
             api_key=API_KEY,
             api_base=url or self.sim.url,
@@ -178,22 +206,48 @@ class Scene:
             timeout_seconds=timeout_seconds,
         )
         self.gateways.append(gateway)
-        sender = Sender(ledger=ledger, gateway=gateway, limiter=limiter, account=ACCOUNT)
-        settler = Settler(ledger=ledger, gateway=gateway, limiter=limiter, sender=sender, account=ACCOUNT)
-        breaker = Breaker()
+        skew = SkewWatch()
+        sender = Sender(
+            ledger=ledger,
+            gateway=gateway,
+            limiter=limiter,
+            account=ACCOUNT,
+            places=asyncio.Semaphore(REQUESTS_AT_ONCE),
+            skew=skew,
+        )
+        settler = Settler(
+            ledger=ledger, gateway=gateway, limiter=limiter, sender=sender, account=ACCOUNT, skew=skew
+        )
+        breaker, watch = Breaker(rules), RunWatch(ControlLedger(self.pool), RUN_ID)
         carrier = Carrier(
             ledger=ledger,
             sender=sender,
             settler=settler,
             breaker=breaker,
+            watch=watch,
+            skew=skew,
             is_draining=lambda: worker.is_draining,
         )
-        worker = Worker(ledger, gateway, limiter, sender, settler, breaker, carrier)
+        worker = Worker(ledger, gateway, limiter, sender, settler, breaker, watch, carrier)
         return worker
 
     async def work(self) -> dict[str, End]:
         """Let a new worker claim what is due and carry it on."""
         return await self.worker().work()
+
+    # Decisions
+
+    async def pause(self, kind: str = "paused") -> Ruling:
+        """Let the run start nothing new."""
+        return await ControlLedger(self.pool).hold(RUN_ID, kind, who="tests", reason="scripted")
+
+    async def resume(self) -> Ruling:
+        """Lift whatever hold there is."""
+        return await ControlLedger(self.pool).resume(RUN_ID, who="tests", reason="scripted")
+
+    async def cancel(self) -> Ruling:
+        """Let the run end, everything open canceled."""
+        return await ControlLedger(self.pool).request_cancel(RUN_ID, who="tests", reason="scripted")
 
     # Faults
 
@@ -248,6 +302,18 @@ class Scene:
         )
         return [(f"{row['operation']} v{row['version']}", row["send_no"], row["proof"]) for row in rows]
 
+    async def open_at_stripe(self) -> list[str]:
+        """Return the PaymentIntents at Stripe that were never confirmed and still could be."""
+        listed = await self.worker().gateway.list_payment_intents(
+            ACCOUNT,
+            customer=None,
+            created_from_epoch_seconds=0,
+            created_to_epoch_seconds=None,
+            started_epoch_seconds=(await self.now()).timestamp(),
+        )
+        assert listed.complete
+        return [one.id for one in listed.payment_intents if one.status == "requires_confirmation"]
+
     async def wait_for_a_blocked_statement(self) -> None:
         """Return once some statement waits for a lock; this server belongs to the test's process alone."""
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
@@ -298,16 +364,14 @@ def staged_line(
     identity = Identity.of(ACCOUNT.id, f"cus_{number}", PERIOD, line)
     return StagedLine(
         charge_id=identity.charge_id,
-        account=ACCOUNT.id,
         customer=identity.customer,
-        period=PERIOD,
         line=line,
         source_row=number + 1,
         currency=currency,
         amount_minor=amount_minor,
         payment_method=f"{card}_{number}",
         description=None,
-        skip_reason=None,
+        reason=None,
     )
 
 

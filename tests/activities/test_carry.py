@@ -6,8 +6,9 @@ import pytest
 
 from activities import carry, send
 from activities.carry import LATER_SECONDS, End
-from activities.limiter import Endpoint, Limiter
+from activities.limiter import Endpoint
 from activities.send import Sent
+from tests.activities.local_limiter import LocalLimiter
 from tests.activities.scene import (
     CONFIRM,
     CREATE,
@@ -19,6 +20,7 @@ from tests.activities.scene import (
     Worker,
     fault,
 )
+from workflows.domain.breaker import BreakerRules, Trip
 from workflows.domain.charge import Charge, Outcome
 from workflows.domain.keys import Operation
 from workflows.domain.states import State
@@ -75,18 +77,15 @@ async def test_refused_credentials_open_the_breaker(scene: Scene, status: int) -
 @pytest.mark.parametrize(
     ("kind", "effect"), [("drop", {}), ("error", {"status": 503})], ids=["silence", "server_errors"]
 )
-async def test_a_storm_opens_the_breaker(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, kind: str, effect: dict[str, int]
-) -> None:
+async def test_a_storm_opens_the_breaker(scene: Scene, kind: str, effect: dict[str, int]) -> None:
     """After so many requests in a row without an answer of use the pass stops; one starts the count again."""
-    monkeypatch.setattr(carry, "NO_ANSWERS_IN_A_ROW_MAX", 4)
     await scene.plan([GOOD_CARD] * 3)
     scene.fault(kind, **effect)
-    worker = scene.worker()
+    worker = scene.worker(rules=BreakerRules(no_answers_in_a_row_max=4))
     ends = list((await worker.work()).values())
     assert ends == [End.LEFT] * 3
     assert len(scene.posts) == 4
-    assert worker.breaker.reason is not None
+    assert worker.breaker.trip is Trip.SILENCE
     scene.clear_faults()
     second = scene.worker()
     assert set((await second.work()).values()) == {End.SETTLED}
@@ -227,7 +226,7 @@ async def test_what_does_not_pass_the_ledgers_guards_is_no_progress(
 async def test_a_wait_for_the_limiter_is_no_skew(scene: Scene, operation: Operation) -> None:
     """Two minutes pass before a lookup may leave: both clocks went on, so it settles the charge (I10)."""
 
-    class SlowLimiter(Limiter):
+    class SlowLimiter(LocalLimiter):
         async def acquire(self, endpoint: Endpoint) -> None:
             if endpoint in {Endpoint.LIST, Endpoint.RETRIEVE}:
                 await scene.set_age(120)

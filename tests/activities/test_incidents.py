@@ -8,7 +8,8 @@ import pytest
 
 from activities import carry
 from activities.carry import LATER_SECONDS, TRIES_MAX, End
-from activities.limiter import Endpoint, Limiter
+from activities.limiter import Endpoint
+from tests.activities.local_limiter import LocalLimiter
 from tests.activities.scene import (
     AMOUNT_MINOR,
     CONFIRM,
@@ -26,17 +27,19 @@ AUTHENTICATING_CARD = "pm_card_authenticationRequired_always"
 operations = pytest.mark.parametrize("operation", [CREATE, CONFIRM], ids=["create", "confirm"])
 
 
-class WatchedLimiter(Limiter):
+class WatchedLimiter(LocalLimiter):
     """A limiter that remembers what it was told to slow down."""
 
     def __init__(self) -> None:
         super().__init__(RATE_PER_SECOND)
-        self.slowed: list[tuple[Endpoint, float | None]] = []
+        self.slowed: list[tuple[Endpoint, float | None, str | None]] = []
 
-    def slow_down(self, endpoint: Endpoint, *, retry_after_seconds: float | None) -> None:
+    def slow_down(
+        self, endpoint: Endpoint, *, retry_after_seconds: float | None, reason: str | None = None
+    ) -> None:
         """Remember, and slow down."""
-        self.slowed.append((endpoint, retry_after_seconds))
-        super().slow_down(endpoint, retry_after_seconds=retry_after_seconds)
+        self.slowed.append((endpoint, retry_after_seconds, reason))
+        super().slow_down(endpoint, retry_after_seconds=retry_after_seconds, reason=reason)
 
 
 def with_resends(operation: Operation, resends: int) -> list[str]:
@@ -58,7 +61,7 @@ async def carry_one(scene: Scene, worker: Worker | None = None) -> End:
 async def test_i04_a_429_is_answered_by_the_same_key_later(
     scene: Scene, operation: Operation, retry_after: str | None, code: str
 ) -> None:
-    """429, for the rate or for a lock: same key again, nothing looked up or failed, and a slower limiter."""
+    """429, for the rate or for a lock: same key again, nothing looked up or failed; only the rate slows down."""
     await scene.plan()
     headers = {} if retry_after is None else {"Retry-After": retry_after}
     scene.fault("error", status=429, code=code, headers=headers, operation=operation, times=2)
@@ -68,8 +71,8 @@ async def test_i04_a_429_is_answered_by_the_same_key_later(
     assert scene.wire == with_resends(operation, 2)
     assert scene.lookups == 0
     wished = None if retry_after is None else float(retry_after)
-    assert limiter.slowed == [(Endpoint(operation), wished)] * 2
-    assert limiter.rate_per_second(Endpoint(operation)) < RATE_PER_SECOND
+    assert limiter.slowed == [(Endpoint(operation), wished, code)] * 2
+    assert (limiter.rate_per_second(Endpoint(operation)) < RATE_PER_SECOND) is (code == "rate_limit")
     assert await scene.decisions() == []
     await scene.audit()
 

@@ -4,10 +4,11 @@ A and B are two senders with fences of their own. Frozen means: the intent is co
 left. T7 to T12 stand in `test_model_traces_of_lookups`. What a trace needs beyond ledger, sender and settler
 waits for its feature:
 
-- T1, T1b and the end of T5 wait for takeover; here are the cancel's answer and the adoption rule.
+- The end of T5 waits for takeover with a corrected amount; here is the adoption rule, and T1 with a cancel of
+  the PaymentIntent in its place.
 - T4 waits for restore.
 - T7 waits for the orphan sweep; here is the ledger's guard.
-- T10 waits for the retry policy and for closing a charge as declined for good.
+- T10 waits for the retry policy and for closing a charge as declined for good; here it is for a cancel.
 - T11 waits for the spend-cap proxy.
 - T12's refunds wait for refunds; here are the keys.
 """
@@ -17,7 +18,7 @@ from dataclasses import replace
 
 import pytest
 
-from activities.carry import End
+from activities.carry import LATER_SECONDS_MAX, End
 from activities.ledger.charges import _SQL, FirstSend, Resend, _resend_row
 from activities.ledger.rows import columns
 from tests.activities.scene import (
@@ -32,29 +33,57 @@ from tests.activities.scene import (
 from workflows.domain.answer import Answer
 from workflows.domain.charge import Intent
 from workflows.domain.errors import InvariantViolation, StaleWrite
-from workflows.domain.keys import Operation
+from workflows.domain.keys import IdempotencyKey, Operation
 from workflows.domain.states import State
 from workflows.domain.verdict import Proof, judge
 from workflows.domain.window import WINDOW_SECONDS
 
+RECOVERING_CARD = "pm_card_declineOnceThenSucceed_later"
+
 
 async def test_t1_a_cancel_goes_by_the_status_of_its_payment_intent(scene: Scene) -> None:
-    """A's frozen confirm lands before the cancel: the cancel's 400 says paid, and that is recorded."""
+    """c1 is declined by B's resend, then paid by A's frozen one: the cancel's 400 says paid, and no PI2."""
     a, b = scene.worker(), scene.worker()
-    charge = await scene.prepare(a)
-    confirm = await a.intend(charge, CONFIRM)
+    confirm = await a.intend(await scene.prepare(a, card=RECOVERING_CARD), CONFIRM)
+    again = await b.intend_again(await b.claim_one())
+    declined = await b.record(again, await b.transmit(again))
+    assert declined.state is State.DECLINED
     await scene.set_age(WINDOW_SECONDS + 60)
-    canceling = await b.claim_one()
-    intent = await b.intend(canceling, CANCEL)
+    intent = await b.intend(declined, CANCEL)
     late = await a.transmit(confirm)
     refused = await b.transmit(intent)
     assert refused.http_status == 400
-    assert (await b.record(intent, refused)).state is State.SUCCEEDED
+    paid = await b.record(intent, refused)
+    assert paid.state is State.SUCCEEDED
     assert (await a.record(confirm, late)).state is State.SUCCEEDED
+    body = create_body(paid, amount_minor=AMOUNT_MINOR + 100, version=2)
+    for believed in (State.CANCELED, State.DECLINED):
+        second = FirstSend(replace(paid, state=believed), CREATE, "/v1/payment_intents", body, reason="PI2")
+        with pytest.raises(StaleWrite):
+            await b.ledger.intend_first(second)
     await scene.audit()
 
 
-async def test_t1_b_settling_a_cancel_finds_the_late_payment(scene: Scene) -> None:
+async def test_t1_in_a_canceled_run_a_frozen_confirm_lands_before_the_cancel(scene: Scene) -> None:
+    """A's confirm thaws between B's cancel intent and its request: counted as paid, not as canceled."""
+    a, b = scene.worker(), scene.worker()
+    confirm = await a.intend(await scene.prepare(a), CONFIRM)
+    await scene.cancel()
+    transmit = b.sender._transmit
+
+    async def thaw_first(intent: Intent, leave_by: float) -> Answer:
+        assert intent.operation is CANCEL
+        await a.transmit(confirm)
+        return await transmit(intent, leave_by)
+
+    b.sender._transmit = thaw_first  # type: ignore[method-assign]
+    assert await b.carrier.carry(await b.claim_one()) is End.SETTLED
+    assert (await scene.charge()).state is State.SUCCEEDED
+    assert scene.wire == ["create v1", "confirm v1", "cancel v1"]
+    await scene.audit()
+
+
+async def test_t1_settling_a_cancel_finds_the_late_payment(scene: Scene) -> None:
     """The same with the cancel's answer lost: the lookup of whoever settles it says paid."""
     a, b = scene.worker(), scene.worker()
     charge = await scene.prepare(a)
@@ -65,6 +94,25 @@ async def test_t1_b_settling_a_cancel_finds_the_late_payment(scene: Scene) -> No
     assert (await scene.charge()).state is State.SUCCEEDED
     assert scene.wire == ["create v1", "confirm v1"]
     await scene.audit()
+
+
+async def test_t1b_a_customer_who_pays_meanwhile_has_paid(scene: Scene) -> None:
+    """The customer pays PI1 on session while the run is being canceled: the cancel finds it paid."""
+    a = scene.worker()
+    charge = await scene.prepare(a)
+    await scene.cancel()
+    on_session = await a.gateway.post(
+        CONFIRM,
+        account=a.sender._account,
+        path=f"/v1/payment_intents/{charge.payment_intent}/confirm",
+        parameters={"payment_method": charge.payment_method},
+        key=IdempotencyKey("confirm_on_session"),
+    )
+    assert on_session.succeeded
+    assert list((await scene.work()).values()) == [End.SETTLED]
+    paid = await scene.charge()
+    assert (paid.state, paid.payment_intent) == (State.SUCCEEDED, charge.payment_intent)
+    assert [movement.payment_intent for movement in scene.sim.movements] == [charge.payment_intent]
 
 
 async def test_t2_a_late_answer_does_not_replace_the_payment_intent(scene: Scene) -> None:
@@ -289,3 +337,34 @@ async def test_t6_d_a_resend_that_commits_at_the_same_moment_counts(scene: Scene
         await scene.wait_for_a_blocked_statement()
         await transaction.commit()
     assert (await recording).state is State.CONFIRMING
+
+
+async def test_t10_nothing_is_canceled_while_a_confirm_of_it_may_still_pay(scene: Scene) -> None:
+    """Cancels that never reach Stripe leave A's open confirm open: in flight until Stripe's word (I12)."""
+    a = scene.worker()
+    confirm = await a.intend(await scene.prepare(a), CONFIRM)
+    await scene.cancel()
+    scene.fault("drop", operation=CANCEL)
+    for number in range(3):
+        assert list((await scene.work()).values()) == [End.DEFERRED]
+        assert (await scene.charge()).state is State.CANCELING
+        await scene.set_age((number + 1) * LATER_SECONDS_MAX)
+    await a.transmit(confirm)
+    scene.clear_faults()
+    assert list((await scene.work()).values()) == [End.SETTLED]
+    assert (await scene.charge()).state is State.SUCCEEDED
+    await scene.audit()
+
+
+async def test_t10_b_a_confirm_that_comes_after_the_cancel_is_answered_by_it(scene: Scene) -> None:
+    """The cancel was executed first: A's late confirm meets a canceled PaymentIntent and does nothing."""
+    a = scene.worker()
+    confirm = await a.intend(await scene.prepare(a), CONFIRM)
+    await scene.cancel()
+    assert list((await scene.work()).values()) == [End.SETTLED]
+    late = await a.transmit(confirm)
+    assert late.http_status == 400
+    assert (await a.record(confirm, late)).state is State.CANCELED
+    assert scene.sim.movements == []
+    assert await scene.alarms() == 0
+    await scene.audit()

@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import asyncpg
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateStage
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.contrib.pydantic import pydantic_data_converter
 
+from activities.gateway.requests import StripeAccount
+from activities.gateway.stripe_gateway import StripeGateway
 from activities.sources.csv_file import sha256_of
 from deploy.postgres import Database
 from deploy.stripe_sim.testing import RunningSim
 from deploy.temporal_server import TemporalServer
 from workflows.billing_run import BillingRun
-from workflows.contracts import RunInput, RunReport, RunRequest, Timing
+from workflows.contracts import Decision, RunInput, RunReport, RunRequest, Timing
 
 ACCOUNT = "acct_sim"
 PERIOD = "2031-03"
@@ -97,6 +99,7 @@ class World:
             source=str(source),
             source_sha256=sha256_of(source),
             started_by="a crash test",
+            approve_any=True,
             slice_size=slice_size,
             slices_at_once=2,
             timing=Timing.TESTS,
@@ -114,6 +117,30 @@ class World:
         async with asyncio.timeout(2 * DEADLINE_SECONDS):
             while len(self.sim.requests) < count:  # noqa: ASYNC110 - the journal has no event to wait for
                 await asyncio.sleep(0.005)
+
+    async def wait_for_hold(self, handle: WorkflowHandle[BillingRun, RunReport]) -> None:
+        """Wait until the run is held, by whomever."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while (await handle.query(BillingRun.progress)).hold is None:  # noqa: ASYNC110 - nobody signals
+                await asyncio.sleep(0.05)
+
+    async def cancel(self, handle: WorkflowHandle[BillingRun, RunReport]) -> None:
+        """Cancel the run as the command line does; a worker may die while it answers."""
+        decision = Decision(who="a crash test", reason="scripted")
+        await handle.start_update(BillingRun.cancel, decision, wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+
+    async def open_payment_intents(self) -> list[str]:
+        """Return the PaymentIntents at Stripe that were never confirmed and still could be."""
+        async with StripeGateway(api_key="sk_test_synthetic", api_base=self.sim.url) as gateway:
+            listed = await gateway.list_payment_intents(
+                StripeAccount(ACCOUNT, connected=False),
+                customer=None,
+                created_from_epoch_seconds=0,
+                created_to_epoch_seconds=None,
+                started_epoch_seconds=0.0,
+            )
+        assert listed.complete
+        return [one.id for one in listed.payment_intents if one.status == "requires_confirmation"]
 
     async def wait_for_death(self, worker: asyncio.subprocess.Process) -> None:
         """Wait until the worker has killed itself; anything else is a failure, with its log."""

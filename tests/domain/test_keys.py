@@ -12,6 +12,7 @@ from workflows.domain.errors import InvalidInput, InvariantViolation
 from workflows.domain.keys import (
     KEY_LENGTH_MAX,
     SEPARATOR,
+    ChargeIds,
     Identity,
     Operation,
     canonical,
@@ -43,6 +44,32 @@ parameter_sets = st.dictionaries(st.text(max_size=8), json_values, max_size=5)
 def test_two_identities_never_share_a_charge_id(first: Identity, second: Identity) -> None:
     """The charge id is the same exactly if all four fields are."""
     assert (first.charge_id == second.charge_id) == (first == second)
+
+
+@given(identities)
+def test_ids_made_in_a_hurry_are_the_same(identity: Identity) -> None:
+    """What makes the ids of a whole plan agrees with the identity of each line."""
+    ids = ChargeIds(identity.account, identity.period)
+    assert ids.of(identity.customer, identity.line) == identity.charge_id
+
+
+@given(texts, texts)
+def test_ids_made_in_a_hurry_are_of_canonical_fields_alone(customer: str, line: str) -> None:
+    """A field in another spelling is refused: it would be hashed as one thing and stored as another."""
+    is_canonical = (canonical(customer, "c"), canonical(line, "l")) == (customer, line)
+    ids = ChargeIds("acct_1", "2031-03")
+    if is_canonical:
+        assert ids.of(customer, line) == Identity.of("acct_1", customer, "2031-03", line).charge_id
+    else:
+        with pytest.raises(InvalidInput, match="canonical"):
+            ids.of(customer, line)
+
+
+@pytest.mark.parametrize("broken", ["", " cus_1", "cus\x1f1", "cus\n1"])
+def test_ids_made_in_a_hurry_keep_separators_out(broken: str) -> None:
+    """Nothing that could move text from one field into another is hashed."""
+    with pytest.raises(InvalidInput):
+        ChargeIds("acct_1", "2031-03").of(broken, "base")
 
 
 @given(st.lists(texts, min_size=8, max_size=8))

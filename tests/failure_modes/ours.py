@@ -5,7 +5,6 @@ answer that is lost is lost for the create as well.
 """
 
 import asyncio
-from dataclasses import replace
 
 from activities.carry import LATER_SECONDS, End
 from activities.ledger.runs import RunLedger
@@ -17,6 +16,7 @@ from tests.activities.scene import (
     GOOD_CARD,
     PERIOD,
     RUN_ID,
+    TERMS,
     Scene,
     Worker,
     fault,
@@ -24,6 +24,7 @@ from tests.activities.scene import (
     staged_line,
 )
 from tests.failure_modes.outcome import Outcome
+from tests.ledger.planting import commit_plan
 from workflows.domain.charge import Intent
 from workflows.domain.keys import Identity
 from workflows.domain.states import State
@@ -101,7 +102,7 @@ async def two_amounts_of_one_customer(scene: Scene) -> None:
     """Two lines of the same amount for one customer in one period are two identities, so four keys."""
     base = staged_line(1, GOOD_CARD)
     identity = Identity.of(ACCOUNT.id, base.customer, PERIOD, "usage")
-    usage = replace(base, charge_id=identity.charge_id, line="usage", source_row=3)
+    usage = base._replace(charge_id=identity.charge_id, line="usage", source_row=3)
     scene.sim.seed(base.customer, base.payment_method or GOOD_CARD)
     runs = RunLedger(scene.pool)
     await runs.lock(
@@ -113,9 +114,7 @@ async def two_amounts_of_one_customer(scene: Scene) -> None:
         source_sha256="0" * 64,
         started_by="tests",
     )
-    async with runs.planning(RUN_ID, slice_size=500) as writer:
-        await writer.stage([base, usage])
-        await writer.finish(selected=2, plan_hash="1" * 64)
+    await commit_plan(scene.pool, TERMS, [base, usage])
     await settle(scene)
 
 

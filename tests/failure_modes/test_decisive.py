@@ -12,7 +12,8 @@ import pytest
 
 from activities import carry
 from activities.carry import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, LATER_SECONDS, TRIES_MAX, End
-from activities.limiter import Endpoint, Limiter
+from activities.limiter import Endpoint
+from tests.activities.local_limiter import LocalLimiter
 from tests.activities.scene import (
     ACCOUNT,
     AMOUNT_MINOR,
@@ -175,7 +176,7 @@ async def test_a_429_part_way_is_waited_out(scene: Scene, pauses: Pauses) -> Non
             match={"only": [2]},
         ),
     )
-    limiter = Limiter(RATE_PER_SECOND, clock=pauses.clock)
+    limiter = LocalLimiter(RATE_PER_SECOND, clock=pauses.clock)
     assert set((await scene.worker(limiter=limiter).work()).values()) == {End.SETTLED}
     assert pauses.slept_seconds == [BACKOFF_SECONDS, 7.0]
     assert scene.wire == ["create v1", "confirm v1", "confirm v1", "confirm v1"]

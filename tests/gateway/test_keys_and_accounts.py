@@ -7,6 +7,7 @@ import pytest
 
 from activities.gateway.requests import StripeAccount
 from activities.gateway.stripe_gateway import StripeGateway
+from tests.gateway.through_proxy import direct_only
 from tests.gateway.till import ACCOUNT, CREATE, create, create_key, gateway_at, open_till
 from tests.gateway.wire import answering, http, raw_server
 from workflows.domain.errors import InvariantViolation, RefusedToStart
@@ -90,6 +91,7 @@ def test_no_call_can_be_made_without_an_account() -> None:
         assert account.default is inspect.Parameter.empty
 
 
+@direct_only("behind the proxy the account is the vault key's, and naming another is refused")
 async def test_a_connected_account_is_named_on_every_call() -> None:
     """POSTs and GETs alike carry `Stripe-Account`, so two accounts never see each other's objects."""
     async with open_till() as till:

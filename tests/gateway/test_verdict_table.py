@@ -4,11 +4,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
 from activities.gateway.calls import CallStyle
 from activities.gateway.requests import Request, confirm_request
+from tests.gateway.conftest import DIRECT
 from tests.gateway.till import (
     CANCEL,
     CONFIRM,
@@ -260,18 +262,29 @@ ROWS: list[tuple[str, Move, bool, Proof, State | Cause | None]] = [
 ]
 
 
+# What the proxy says otherwise, by row. It lets nobody ask for what it can't count, and where Stripe fell
+# silent it answers that it does not know: an answer, and as unknown as the silence.
+PROXY_SAYS: dict[str, tuple[Proof, Cause]] = {
+    "404 first create": (NOT_EXECUTED, Cause.CREDENTIALS),
+    "404 later create": (NOT_EXECUTED, Cause.CREDENTIALS),
+    "dropped before booking": (UNKNOWN, Cause.SERVER_ERROR),
+    "dropped after booking": (UNKNOWN, Cause.SERVER_ERROR),
+}
+
+
 @pytest.mark.parametrize("call_style", ["raw", "typed"])
-@pytest.mark.parametrize(
-    ("move", "first_send", "proof", "outcome"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
-)
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 async def test_each_row_of_the_verdict_table(
-    move: Move, *, first_send: bool, proof: Proof, outcome: State | Cause | None, call_style: CallStyle
+    row: tuple[str, Move, bool, Proof, State | Cause | None], call_style: CallStyle, way: str
 ) -> None:
-    """A real answer is judged as the table says, in both call styles."""
+    """A real answer is judged as the table says: in both call styles, straight and through the proxy."""
+    name, move, first_send, *expected = row
     async with open_till(call_style) as till:
         operation, answer = await move(till)
     verdict = judge(operation, answer, first_send=first_send)
-    assert (verdict.proof, verdict.state or verdict.cause) == (proof, outcome), (verdict, answer)
+    if way != DIRECT:
+        expected = list(PROXY_SAYS.get(name, expected))
+    assert [verdict.proof, verdict.state or verdict.cause] == expected, (verdict, answer)
 
 
 async def test_a_timeout_is_unknown_and_what_it_booked_is_found_by_replay() -> None:
@@ -301,11 +314,9 @@ async def test_both_call_styles_give_the_same_answer(move: Move) -> None:
             _, answer = await move(till)
             answers.append(answer)
             bodies.append([(seen.path, seen.key, seen.body_sha256) for seen in till.sim.requests])
-    first, second = answers
+    first, second = (replace(answer, stripe_epoch_seconds=None, request_id=None) for answer in answers)
     if first.transport != "not_sent":  # names a port, which differs
-        assert repr(first).replace(str(first.stripe_epoch_seconds), "") == repr(second).replace(
-            str(second.stripe_epoch_seconds), ""
-        )
+        assert first == second
     assert bodies[0] == bodies[1]
 
 

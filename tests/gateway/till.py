@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from activities.gateway.calls import CallStyle
@@ -15,6 +15,7 @@ from activities.gateway.requests import (
 )
 from activities.gateway.stripe_gateway import StripeGateway
 from deploy.stripe_sim.testing import RunningSim, running_sim
+from tests.gateway.through_proxy import LEDGER_OF_THE_PROXY, proxied
 from workflows.domain.answer import Answer, PaymentIntent, Transport
 from workflows.domain.keys import IdempotencyKey, Identity, Operation, key_for
 
@@ -33,6 +34,7 @@ class Till:
 
     sim: RunningSim
     gateway: StripeGateway
+    api_key: str
 
     def seed(self, card: str = GOOD_CARD, customer: str = "cus_1") -> None:
         """Make the customer and attach the card."""
@@ -118,20 +120,32 @@ def create(card: str = GOOD_CARD, *, version: int = 1, amount_minor: int = 1_250
 async def open_till(
     call_style: CallStyle = "raw", *, timeout_seconds: float = 10.0, connections: int = 10, **settings: object
 ) -> AsyncIterator[Till]:
-    """Start a simulator with these settings and a gateway at it."""
-    async with (
-        running_sim(**settings) as sim,  # type: ignore[arg-type] # settings are the simulator's own
-        gateway_at(sim.url, call_style, timeout_seconds=timeout_seconds, connections=connections) as gateway,
-    ):
-        yield Till(sim, gateway)
+    """Start a simulator with these settings and a gateway at it, or at a proxy before it."""
+    async with AsyncExitStack() as parts:
+        sim = await parts.enter_async_context(running_sim(**settings))  # type: ignore[arg-type] # the simulator's
+        url, api_key, database = sim.url, API_KEY, LEDGER_OF_THE_PROXY.get()
+        if database is not None:
+            proxy = proxied(
+                database, account=sim.simulator.settings.account, stripe_key=API_KEY, stripe_url=url
+            )
+            url, api_key = await parts.enter_async_context(proxy)
+        gateway = gateway_at(
+            url, call_style, timeout_seconds=timeout_seconds, connections=connections, api_key=api_key
+        )
+        yield Till(sim, await parts.enter_async_context(gateway), api_key)
 
 
 def gateway_at(
-    url: str, call_style: CallStyle = "raw", *, timeout_seconds: float = 10.0, connections: int = 10
+    url: str,
+    call_style: CallStyle = "raw",
+    *,
+    timeout_seconds: float = 10.0,
+    connections: int = 10,
+    api_key: str = API_KEY,
 ) -> StripeGateway:
     """Return a gateway that talks to `url`."""
     return StripeGateway(
-        api_key=API_KEY,
+        api_key=api_key,
         api_base=url,
         connections=connections,
         timeout_seconds=timeout_seconds,

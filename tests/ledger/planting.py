@@ -1,11 +1,15 @@
 """Rows of a ledger as a test wants to find them, and a hand on its clock."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
 from activities.ledger.charges import ChargeLedger, FirstSend
 from activities.ledger.database import Pool
+from activities.ledger.frozen_plan import PlanRecord, PlanTerms
+from activities.ledger.planning import PlanLedger, PlanWriter, SkippedRow, StagedLine
+from activities.ledger.runs import Run
 from deploy.postgres import Database
 from workflows.domain.charge import Charge, Intent
 from workflows.domain.keys import Identity, Operation
@@ -16,8 +20,9 @@ NOON = datetime(2031, 3, 1, 12, tzinfo=UTC)
 
 _RUN = """
 INSERT INTO billing_runs (run_id, account, period, owner, phase, source, source_sha256, started_by, selected,
-                          planned_at, locked_at)
-VALUES ($1, $2, $3, 'owner', 'charging', 'charges.csv', 'ab', 'tests', 1, ledger_now(), ledger_now())
+                          planned_at, locked_at, plan_hash, approved_hash)
+VALUES ($1, $2, $3, 'owner', 'charging', 'charges.csv', 'ab', 'tests', 1, ledger_now(), ledger_now(),
+        'planted', 'planted')
 ON CONFLICT DO NOTHING
 """
 _CHARGE = """
@@ -35,6 +40,37 @@ async def plant(
     await pool.execute(_RUN, RUN, ACCOUNT, PERIOD)
     await pool.execute(_CHARGE, charge_id, RUN, ACCOUNT, customer, PERIOD, state, payment_intent)
     return charge_id
+
+
+async def commit_plan(
+    pool: Pool,
+    terms: PlanTerms,
+    lines: Sequence[StagedLine],
+    skips: Sequence[SkippedRow] = (),
+    *,
+    selected: int | None = None,
+    approved: bool = True,
+) -> Run:
+    """Plan these lines for a run that holds its lock, as a planner does."""
+    async with PlanLedger(pool).planning(terms) as writer:
+        await writer.stage(lines)
+        await writer.skip(skips)
+        selected = len(lines) + len(skips) if selected is None else selected
+        return await finish_plan(writer, selected=selected, approved=approved)
+
+
+async def finish_plan(writer: PlanWriter, *, selected: int, approved: bool = True) -> Run:
+    """Freeze what a writer has gathered, and keep it."""
+    await writer.find_missing()
+    async with writer.freezing() as plan:
+        record = PlanRecord(
+            selected=selected,
+            plan_hash=await plan.plan_hash(),
+            planned_by="tests",
+            approved_because="any plan was approved beforehand" if approved else None,
+            summary={},
+        )
+        return await plan.move(record, await plan.totals())
 
 
 async def claim_one(ledger: ChargeLedger) -> Charge:

@@ -3,7 +3,7 @@ from importlib.resources import files
 import asyncpg
 import pytest
 
-from activities.ledger import runs, sql
+from activities.ledger import planning, sql
 from deploy.postgres import Database
 
 FILES = sorted(
@@ -19,7 +19,7 @@ async def test_every_block_fits_the_migrated_schema(database: Database) -> None:
     connection = await asyncpg.connect(database.app_url)
     try:
         async with connection.transaction():
-            await connection.execute(runs._STAGING)
+            await connection.execute(planning.STAGING)
             for file, name in BLOCKS:
                 try:
                     await connection.prepare(sql.load(file)[name])

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from activities.sources.opening import open_source
 from deploy.bench import book
 from deploy.bench.customers import dues, write_source
 from deploy.bench.durable import running_bench
@@ -64,12 +65,12 @@ async def test_a_run_that_the_book_does_not_show_is_no_measurement(tmp_path: Pat
             book.charged_once(bench.url, before, 3)
 
 
-def test_repetitions_have_customers_of_their_own(tmp_path: Path) -> None:
+async def test_repetitions_have_customers_of_their_own(tmp_path: Path) -> None:
     """Labels never share a customer, and the source of one names each of its customers with a card."""
     everybody = dues("a", 20)
     assert not {due.customer for due in everybody} & {due.customer for due in dues("b", 20)}
     write_source(tmp_path / "source.csv", everybody)
-    checked = check_source(tmp_path / "source.csv")
+    checked = await check_source(open_source(str(tmp_path / "source.csv")))
     assert (checked.lines, list(checked.problems)) == (20, [])
     assert [row["id"] for row in read_customers(tmp_path / "source.csv")] == [d.customer for d in everybody]
 

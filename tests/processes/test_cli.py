@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from activities.ledger.clock import advance_clock, read_clock
 from activities.ledger.migrate import migrate
 from deploy.cli import app
-from deploy.moving_clock import parse_duration_seconds
 from deploy.postgres import Database, PostgresServer
 from tests.conftest import drive
 from worker.__main__ import main as run_worker_process
 from worker.cli import app as production_app
 from worker.console_output import Output
+from worker.durations import parse_duration_seconds
 from worker.failures import without_secrets
 from workflows.domain.errors import InvalidInput, RefusedToStart
 
@@ -77,7 +77,9 @@ def test_the_simulator_is_mounted() -> None:
 def test_production_commands_stand_alone() -> None:
     """Without the development layer there are the production commands and no others."""
     names = set(typer.main.get_command(production_app).commands)  # type: ignore[attr-defined]
-    assert names == {"run", "verify", "explain", "worker", "migrate"}
+    assert names == {
+        "audit", "explain", "migrate", "notifications", "proxy", "run", "vault", "verify", "worker",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,7 @@ def test_production_commands_stand_alone() -> None:
         ("run", "show", "billing-run/acct_1/2031-03"),
         ("run", "tick", "billing-run/acct_1/2031-03"),
         ("run", "start", "--period", "2031-03", "--source", str(SAMPLE), "--yes"),
+        ("run", "start", "--period", "2031-03", "--source", str(SAMPLE)),
         ("verify", "billing-run/acct_1/2031-03"),
         ("explain", "cus_1"),
         ("migrate",),
@@ -145,7 +148,7 @@ def test_a_closed_stdout_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_preview_adds_up_and_starts_nothing(tmp_path: Path) -> None:
-    """--preview shows lines, sums per currency and skips, and needs nothing but the file."""
+    """With nothing configured --preview shows lines, sums per currency and skips of the file alone."""
     source = tmp_path / "bad.csv"
     source.write_text(BAD)
     words = ("run", "start", "--period", "2031-03", "--source", str(source), "--preview")
@@ -174,7 +177,10 @@ def test_a_file_that_lost_its_footing_is_never_billed(tmp_path: Path) -> None:
         (("--period", "2031-3", "--source", str(SAMPLE), "--yes"), "YYYY-MM"),
         (("--period", "2031-03", "--source", "/nowhere.csv", "--yes"), "No such file or directory"),
         (("--period", "2031-03", "--source", str(SAMPLE), "--yes", "--preview"), "say one"),
-        (("--period", "2031-03", "--source", str(SAMPLE)), "--yes"),
+        (("--period", "2031-03", "--source", str(SAMPLE), "--yes", "--approve", "3f2a9c"), "say one"),
+        (("--period", "2031-03", "--source", str(SAMPLE), "--wait"), "nobody is there to confirm"),
+        (("--period", "2031-03", "--source", str(SAMPLE), "--yes", "--canary-max-declined", "2"), "--canary"),
+        (("--period", "2031-03", "--source", "charges.xlsx", "--yes"), "no known kind"),
     ],
 )
 def test_wrong_usage_exits_2(words: tuple[str, ...], said: str) -> None:
@@ -229,13 +235,16 @@ def test_a_worker_that_lacks_a_setting_says_which_and_repeats_none(
     """`python -m worker` refuses in one line; a traceback of its settings would show a password."""
     monkeypatch.setenv("CHARGEONCE_DATABASE_URL", "postgresql://app:hunter2@127.0.0.1:1/ledger")
     assert run_worker_process() == 4
-    assert capsys.readouterr().err == "STRIPE_SECRET_KEY is not set\n"
+    assert capsys.readouterr().err == "neither CHARGEONCE_PROXY_URL nor STRIPE_SECRET_KEY is set\n"
 
 
 def test_secrets_are_blanked_out() -> None:
     """API keys, webhook secrets and passwords of URLs never reach a terminal."""
     text = "sk_live_abc rk_test_def whsec_ghi postgresql://owner:p4ss@db/ledger"
     assert without_secrets(text) == "sk_live_*** rk_test_*** whsec_*** postgresql://owner:***@db/ledger"
+    assert without_secrets(f"vk_test_0123456789{'A' * 43} vk_live_9876543210") == (
+        "vk_test_0123456789*** vk_live_9876543210"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -41,6 +42,20 @@ class Terminal:
     def type_json(self, *words: str) -> tuple[int, dict[str, Any]]:
         """Run `chargeonce ... --json`; its exit code and the one object on its stdout."""
         return finish(self.open(*words, "--json"))
+
+    def answer(self, typed: str, *words: str) -> tuple[int, str]:
+        """Run `chargeonce` with somebody at the keyboard; its exit code and all that they saw on stderr."""
+        ours, theirs = pty.openpty()
+        try:
+            os.write(ours, typed.encode())
+            done = subprocess.run(
+                [sys.executable, "-m", "deploy.cli", *words], check=False, timeout=120,
+                stdin=theirs, capture_output=True, text=True, cwd=CHECKOUT, env=self.environment,
+            )  # fmt: skip
+        finally:
+            os.close(theirs)
+            os.close(ours)
+        return done.returncode, done.stderr
 
     def start(self, period: str, source: Path) -> Words:
         """Return the words that start a run and wait for it."""
@@ -87,7 +102,7 @@ def test_two_starts_make_one_run(terminal: Terminal, source: Path) -> None:
     words = (*terminal.start("2031-03", source), "--json")
     first, second = terminal.open(*words), terminal.open(*words)
     (code_0, winner), (code_4, loser) = sorted((finish(first), finish(second)), key=lambda end: end[0])
-    assert (code_0, code_4) == (0, 4)
+    assert (code_0, code_4) == (0, 4), (winner, loser)
     assert loser["run"] == winner["run"] == "billing-run/acct_sim/2031-03"
     assert loser["refused"]
     assert "chargeonce run show" in loser["error"]
@@ -138,6 +153,59 @@ def test_what_waits_is_counted_and_settles_after_the_window(terminal: Terminal, 
     assert (exit_code, settled["phase"], settled["succeeded"]) == (0, "closed", LINES)
     exit_code, again = terminal.type_json("run", "tick", waits["run"])
     assert (exit_code, again["phase"]) == (0, "closed")
+
+
+def test_a_plan_waits_for_the_approval_of_its_hash(terminal: Terminal, source: Path) -> None:
+    """A preview and the run agree on a hash; nobody is charged before that very hash is approved."""
+    words = ("run", "start", "--period", "2031-08", "--source", str(source))
+    exit_code, preview = terminal.type_json(*words, "--preview")
+    assert (exit_code, preview["lines"], preview["totals"]["usd"]["lines"]) == (0, LINES, LINES)
+    exit_code, planned = terminal.type_json(*words)
+    assert (exit_code, planned["phase"], planned["plan_hash"]) == (0, "planned", preview["plan_hash"])
+    assert planned["approve_with"].startswith(f"chargeonce run approve {planned['run']} --hash ")
+    exit_code, shown = terminal.type_json("run", "show", planned["run"])
+    assert (exit_code, shown["succeeded"], shown["plan"]["totals"]) == (0, 0, preview["totals"])
+    assert terminal.type_json(*words)[0] == 4
+    approve = ("run", "approve", planned["run"], "--reason", "the sums are right", "--hash")
+    assert terminal.type_json(*approve, "3f2a9c")[0] == 4
+    assert terminal.type_json(*approve, planned["plan_hash"])[0] == 0
+    exit_code, closed = terminal.type_json("run", "tick", planned["run"], "--wait")
+    assert (exit_code, closed["phase"], closed["succeeded"]) == (0, "closed", LINES)
+    exit_code, shown = terminal.type_json("run", "show", planned["run"])
+    compared = shown["report"]["plan_versus_actual"]
+    assert (compared["adds_up"], compared["currencies"]["usd"]["charged_lines"]) == (True, LINES)
+
+
+def test_only_the_plan_that_was_approved_beforehand_is_charged(terminal: Terminal, source: Path) -> None:
+    """A run whose plan has another hash waits; once it is canceled, the next may charge its own."""
+    words = ("run", "start", "--period", "2031-09", "--source", str(source))
+    exit_code, waiting = terminal.type_json(*words, "--approve", "3f2a9c")
+    assert (exit_code, waiting["phase"], waiting["run"]) == (4, "planned", "billing-run/acct_sim/2031-09")
+    assert waiting["plan_hash"] in waiting["error"]
+    assert terminal.type_json("run", "cancel", waiting["run"], "--reason", "the wrong hash")[0] == 0
+    exit_code, canceled = terminal.type_json("run", "tick", waiting["run"], "--wait")
+    assert (exit_code, canceled["phase"], canceled["canceled"]) == (0, "closed", LINES)
+    exit_code, done = terminal.type_json(*words, "--approve", waiting["plan_hash"], "--wait")
+    assert (exit_code, done["run"], done["succeeded"]) == (0, f"{waiting['run']}/r2", LINES)
+    exit_code, earlier = terminal.type_json("run", "show", waiting["run"])
+    assert (exit_code, earlier["taken_over"], earlier["canceled"]) == (0, LINES, 0)
+
+
+def test_somebody_at_a_terminal_is_asked_before_anything_starts(terminal: Terminal, source: Path) -> None:
+    """No leaves no run behind; yes charges the plan that was on the screen."""
+    words = ("run", "start", "--period", "2031-10", "--source", str(source), "--wait")
+    exit_code, seen = terminal.answer("n\n", *words)
+    assert exit_code == 2
+    assert "plan hash: " in seen
+    assert f"Charge {LINES} lines" in seen
+    assert "nothing was started" in seen
+    runs = terminal.type_json("run", "list")[1]["runs"]
+    assert not [run for run in runs if run["run"].endswith("/2031-10")]
+    exit_code, seen = terminal.answer("y\n", *words)
+    assert exit_code == 0
+    exit_code, shown = terminal.type_json("run", "show", "billing-run/acct_sim/2031-10")
+    assert (shown["phase"], shown["succeeded"]) == ("closed", LINES)
+    assert f"plan hash: {shown['plan_hash']}" in seen
 
 
 def test_planning_that_can_not_go_on_says_why(terminal: Terminal, source: Path) -> None:

@@ -34,6 +34,21 @@ print(os.environ["CHARGEONCE_RATE_PER_SECOND"], os.environ["STRIPE_SECRET_KEY"],
 pathlib.Path(os.environ["CHARGEONCE_READY_FILE"]).write_text("ready")
 signal.pause()
 """
+PROXY = """
+import os, pathlib, signal
+names = ("STRIPE_SECRET_KEY", "CHARGEONCE_PROXY_DATABASE_URL", "CHARGEONCE_PROXY_PORT")
+print(*(os.environ[name] for name in names), "CHARGEONCE_VAULT_SECRET" in os.environ, flush=True)
+pathlib.Path(os.environ["CHARGEONCE_PROXY_READY_FILE"]).write_text("ready")
+signal.pause()
+"""
+PROXIED_WORKER = """
+import os, pathlib, signal
+print("STRIPE_SECRET_KEY" in os.environ)
+print(os.environ["CHARGEONCE_PROXY_URL"], os.environ["CHARGEONCE_VAULT_SECRET"])
+print(sorted(name for name, value in os.environ.items() if value.startswith("sk_")), flush=True)
+pathlib.Path(os.environ["CHARGEONCE_READY_FILE"]).write_text("ready")
+signal.pause()
+"""
 RUNNER = """
 import asyncio, sys
 from datetime import UTC, datetime
@@ -74,6 +89,7 @@ def options(
     restarts: bool = True,
     temporal_port: int | None = None,
     worker: str = WORKER,
+    proxy: bool = False,
 ) -> StackOptions:
     """The smallest stack: real servers on free ports, stand-ins for what bills."""
     return StackOptions(
@@ -85,7 +101,10 @@ def options(
         postgres_port=None,
         temporal_port=temporal_port,
         simulator_port=None,
+        proxy_port=None,
+        proxy=proxy,
         simulator_command=(sys.executable, "-c", SIMULATOR),
+        proxy_command=(sys.executable, "-c", PROXY),
         worker_command=(sys.executable, "-c", worker),
         migrate=_no_migrations,
     )
@@ -135,6 +154,39 @@ async def test_a_stack_publishes_what_it_runs(home: Path, monkeypatch: pytest.Mo
     assert load_stack(home) is None
     assert not (home / "stack.json").exists()
     assert [start_time_of(pid) for pid in pids] == [None] * 5
+
+
+async def test_the_stripe_key_is_the_proxy_s_alone(home: Path) -> None:
+    """Workers get the proxy's address and a vault secret of this home, and no Stripe key by any name."""
+    async with running_stack(home, options(worker=PROXIED_WORKER, proxy=True)) as stack:
+        info = stack.info
+        assert info.proxy_url is not None
+        flag, url, secret, keys = info.workers[0].log.read_text().split()
+        assert (flag, url, secret, keys) == ("False", info.proxy_url, info.vault_secret, "[]")
+        key, database_url, port, knows_secret = (home / "logs" / "proxy.log").read_text().split()
+        assert (key, database_url, knows_secret) == (info.stripe_secret_key, info.proxy_database_url, "False")
+        assert info.proxy_url.endswith(f":{port}")
+        assert stat.S_IMODE((home / "vault_secret").stat().st_mode) == 0o600
+        assert len(info.vault_secret) == 64
+        assert "STRIPE_SECRET_KEY" not in info.environment()
+        connection = await asyncpg.connect(info.proxy_database_url, timeout=10)
+        assert await connection.fetchval("SELECT current_user") == "chargeonce_proxy"
+        await connection.close(timeout=10)
+
+
+async def test_a_killed_proxy_comes_back_where_it_was(home: Path) -> None:
+    """Workers hold its address, so it is started again on the same port."""
+    async with running_stack(home, options(workers=0, proxy=True)) as stack:
+        before = stack.info.proxy_url
+        assert stack.proxy is not None
+        killed = stack.proxy.kill()
+
+        async def is_back() -> bool:
+            return stack.proxy is not None and stack.proxy.pid not in (None, killed)
+
+        await _poll(is_back)
+        assert stack.info.proxy_url == before
+        assert any(notice.startswith("proxy died") for notice in stack.notices)
 
 
 async def test_state_is_kept_and_a_taken_port_is_reported(

@@ -181,6 +181,21 @@ async def test_match_by_customer_key_and_count(sim: RunningSim, client: stripe.S
     assert outcomes == [200, 503, 200, 200]
 
 
+async def test_match_by_account(sim: RunningSim, client: stripe.StripeClient) -> None:
+    """A fault can meet one account alone; the others do not notice."""
+    sim.set_faults(
+        {"name": "revoked", "match": {"account": "acct_bad"}, "effect": {"kind": "error", "status": 401}}
+    )
+    for account, outcome in (("acct_bad", 401), ("acct_good", 200), (None, 200)):
+        options: Any = {} if account is None else {"stripe_account": account}
+        try:
+            await client.v1.customers.create_async({}, options)
+            status = 200
+        except stripe.AuthenticationError:
+            status = 401
+        assert status == outcome, account
+
+
 @pytest.mark.parametrize(
     "document",
     [

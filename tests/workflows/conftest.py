@@ -6,7 +6,7 @@ import pytest
 
 from deploy.temporal_server import TemporalServer
 from tests.conftest import FAST_CONTINUE_AS_NEW, drive
-from tests.workflows.fakes import FakeLedger
+from tests.workflows.fake_ledger import FakeLedger
 from tests.workflows.stage import Stage, open_stage
 
 SUGGESTED_AT_EVENTS = 30

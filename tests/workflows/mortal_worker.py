@@ -9,7 +9,8 @@ from typing import Any
 
 from temporalio import activity
 
-from tests.workflows.fakes import FakeChargeActivities, FakeLedger, FakeRunActivities
+from tests.workflows.fake_ledger import FakeLedger
+from tests.workflows.fakes import FakeChargeActivities, FakeRunActivities
 from tests.workflows.stage import build_worker, connect
 from workflows.contracts import Progress, Slice
 

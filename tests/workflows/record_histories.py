@@ -17,9 +17,9 @@ from temporalio.client import WorkflowHistory
 from deploy.temporal_server import TemporalServer
 from tests.conftest import FAST_CONTINUE_AS_NEW
 from tests.workflows.conftest import RESTLESS
-from tests.workflows.fakes import FakeLedger
-from tests.workflows.stage import Stage, connect, finish, open_stage, progress_once, tick
-from workflows.contracts import Lock, Timing
+from tests.workflows.fake_ledger import LINES_PER_SLICE, PLAN_HASH, FakeLedger
+from tests.workflows.stage import WHO, Stage, connect, decide, finish, open_stage, progress_once, tick
+from workflows.contracts import Approval, Canary, CapRaise, HoldKind, Lock, Progress, Timing
 
 FOLDER = Path(__file__).parent / "histories"
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,6 +104,73 @@ async def record_failed(address: str) -> list[WorkflowHistory]:
         return await stage.histories(handle)
 
 
+async def record_decided(address: str) -> list[WorkflowHistory]:
+    """Approved, held by its canary and released, paused and resumed, its cap reached and raised."""
+    cap = Progress(halted="the cap is reached", halted_kind=HoldKind.CAP)
+    ledger = FakeLedger(slices=3, approved=False, halts={2: [cap]})
+    async with open_stage(address, "recorded-decided", ledger) as stage:
+        handle = await stage.start(
+            timing=Timing.PRODUCTION, slices_at_once=1, canary=Canary(lines=LINES_PER_SLICE)
+        )
+        await progress_once(handle, lambda progress: progress.phase == "approve")
+        approval = Approval(who=WHO, reason="the sums are right", plan_hash=PLAN_HASH)
+        await decide(handle, "approve", approval)
+        await progress_once(handle, lambda progress: progress.hold is HoldKind.CANARY)
+        await decide(handle, "pause")
+        await decide(handle, "resume")
+        await progress_once(handle, lambda progress: progress.hold is HoldKind.CANARY)
+        await decide(handle, "resume")
+        await progress_once(handle, lambda progress: progress.hold is HoldKind.CAP)
+        await decide(handle, "raise_cap", CapRaise(who=WHO, reason="late", caps_minor={"usd": 2_000}))
+        await finish(handle)
+        return await stage.histories(handle)
+
+
+async def record_silence(address: str) -> list[WorkflowHistory]:
+    """A breaker opens on silence and closes by itself, twice: an answer, and a slice that goes well."""
+    silence = Progress(halted="no answer", halted_kind=HoldKind.BREAKER, closes_by_itself=True)
+    ledger = FakeLedger(slices=3, halts={0: [silence], 1: [silence]}, due_seconds=[0.0])
+    async with open_stage(address, "recorded-silence", ledger) as stage:
+        handle = await stage.start(timing=Timing.PRODUCTION, slices_at_once=1)
+        for times in (1, 2):
+            await ledger.until(lambda times=times: ledger.calls["hold_run"] == times)  # type: ignore[misc]
+            await progress_once(handle, lambda progress: progress.hold is HoldKind.BREAKER)
+            await tick(handle)
+        await finish(handle)
+        return await stage.histories(handle)
+
+
+async def record_canceled(address: str) -> list[WorkflowHistory]:
+    """Canceled while two slices are at work."""
+    ledger = FakeLedger(slices=4)
+    ledger.slices_may_end.clear()
+    async with open_stage(address, "recorded-canceled", ledger) as stage:
+        handle = await stage.start(slices_at_once=2)
+        await ledger.until(lambda: ledger.calls["charge_slice"] == 2)
+        await decide(handle, "cancel")
+        ledger.slices_may_end.set()
+        await finish(handle)
+        return await stage.histories(handle)
+
+
+async def record_recovered(address: str) -> list[WorkflowHistory]:
+    """A run that was charging when its workflow was lost."""
+    ledger = FakeLedger(phase="charging", slices_charged=[0])
+    async with open_stage(address, "recorded-recovered", ledger) as stage:
+        handle = await stage.start(recovered_owner="the old one")
+        await finish(handle)
+        return await stage.histories(handle)
+
+
+async def record_two_hundred_lines(address: str) -> list[WorkflowHistory]:
+    """Twenty slices of ten lines, four at once, a halted one among them and something left to settle."""
+    ledger = FakeLedger(slices=20, halts={7: ["429 rate_limit"]}, due_seconds=[0.0])
+    async with open_stage(address, "recorded-two-hundred-lines", ledger) as stage:
+        handle = await stage.start()
+        await finish(handle)
+        return await stage.histories(handle)
+
+
 RECORDINGS: dict[str, Recording] = {
     "happy": record_happy,
     "halted": record_halted,
@@ -111,6 +178,11 @@ RECORDINGS: dict[str, Recording] = {
     "worker_lost": record_worker_lost,
     "refused": record_refused,
     "failed": record_failed,
+    "decided": record_decided,
+    "silence": record_silence,
+    "canceled": record_canceled,
+    "recovered": record_recovered,
+    "two_hundred_lines": record_two_hundred_lines,
 }
 
 

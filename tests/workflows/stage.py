@@ -7,23 +7,28 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client, WorkflowHandle, WorkflowHistory
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from tests.workflows.fakes import DEADLINE_SECONDS, FakeLedger, fake_activities
+from tests.workflows.fake_ledger import DEADLINE_SECONDS, FakeLedger
+from tests.workflows.fakes import fake_activities
 from worker.temporal import PASSED_THROUGH
 from workflows.billing_run import BillingRun
-from workflows.contracts import RunInput, RunProgress, RunReport, RunRequest, Timing
+from workflows.contracts import Decision, RunInput, RunProgress, RunReport, RunRequest, Standing, Timing
+from workflows.notify import DeliverNotifications
 from workflows.policies import TIMINGS
 
 ACCOUNT = "acct_fake"
 PERIOD = "2031-03"
 IDENTITY = "chargeonce-tests"
+WHO = "ops@host"
 
 RunHandle = WorkflowHandle[BillingRun, RunReport]
 
@@ -45,7 +50,7 @@ def build_worker(client: Client, task_queue: str, activities: Sequence[Callable[
     return Worker(
         client,
         task_queue=task_queue,
-        workflows=[BillingRun],
+        workflows=[BillingRun, DeliverNotifications],
         activities=activities,
         workflow_runner=sandbox(),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=TIMINGS[Timing.TESTS].sticky_queue),
@@ -67,8 +72,10 @@ class Stage:
         """A Temporal server is shared by tests, so the id carries the test's queue."""
         return f"billing-run/{ACCOUNT}/{PERIOD}/{self.task_queue}"
 
-    async def start(self, *, timing: Timing = Timing.TESTS, slices_at_once: int = 4) -> RunHandle:
-        """Start the run as the command line does."""
+    async def start(
+        self, *, timing: Timing = Timing.TESTS, slices_at_once: int = 4, **asked: Any
+    ) -> RunHandle:
+        """Start the run as the command line does, asked for with these fields of its request."""
         request = RunRequest(
             account=ACCOUNT,
             period=PERIOD,
@@ -78,6 +85,7 @@ class Stage:
             started_by="a test",
             slices_at_once=slices_at_once,
             timing=timing,
+            **asked,
         )
         return await self.client.start_workflow(
             BillingRun.run,
@@ -116,6 +124,24 @@ async def tick(handle: RunHandle) -> RunProgress:
     """Wake the run."""
     progress: RunProgress = await handle.execute_update("tick", result_type=RunProgress)
     return progress
+
+
+async def decide(handle: RunHandle, update: str, decision: Decision | None = None) -> Standing:
+    """Send an update; without a decision of its own, one by ops@host for a good reason."""
+    standing: Standing = await handle.execute_update(
+        update, decision or Decision(who=WHO, reason="a good reason"), result_type=Standing
+    )
+    return standing
+
+
+async def refusal(handle: RunHandle, update: str, decision: Decision | None = None) -> str:
+    """Send an update that is to be refused, and return why it was."""
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await decide(handle, update, decision)
+    cause = refused.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert cause.type == "Refused"
+    return cause.message
 
 
 async def progress_once(handle: RunHandle, holds: Callable[[RunProgress], bool]) -> RunProgress:

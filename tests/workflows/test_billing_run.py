@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from tests.workflows.fakes import LINES_PER_SLICE, FakeLedger
+from tests.workflows.fake_ledger import LINES_PER_SLICE, FakeLedger
 from tests.workflows.stage import Stage, finish, open_at_once_max, progress_once, tick
 from workflows.contracts import Lock, Timing
 from workflows.domain.errors import InvalidInput, InvariantViolation, RefusedToStart
@@ -87,7 +87,7 @@ async def test_progress_counts_what_the_slices_did(stage: Stage, ledger: FakeLed
     ledger.slices_may_end.set()
     await finish(handle)
     after = await progress_once(handle, lambda _progress: True)
-    assert (after.phase, after.slices_done, after.settled) == ("settle", 3, 3 * LINES_PER_SLICE)
+    assert (after.phase, after.slices_done, after.settled) == ("close", 3, 3 * LINES_PER_SLICE)
 
 
 async def test_a_slice_that_fails_is_tried_again(stage: Stage, ledger: FakeLedger) -> None:

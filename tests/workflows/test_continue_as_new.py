@@ -6,7 +6,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
 from tests.workflows.conftest import SUGGESTED_AT_EVENTS
-from tests.workflows.fakes import LINES_PER_SLICE, FakeLedger
+from tests.workflows.fake_ledger import LINES_PER_SLICE, FakeLedger
 from tests.workflows.stage import RunHandle, Stage, count, count_scheduled, finish, progress_once, tick
 
 # After the suggestion only what is in flight still adds events.
@@ -81,7 +81,7 @@ async def test_a_long_settle_loop_continues_as_new(restless_stage: Stage, ledger
     assert ledger.calls["begin_settling"] == 1
     assert_continued(await restless_stage.histories(handle), executions_min=4)
     progress = await progress_once(handle, lambda _progress: True)
-    assert (progress.phase, progress.settled) == ("settle", 2 * LINES_PER_SLICE + 12)
+    assert (progress.phase, progress.settled) == ("close", 2 * LINES_PER_SLICE + 12)
 
 
 async def test_no_tick_is_cut_off(restless_stage: Stage, ledger: FakeLedger) -> None:

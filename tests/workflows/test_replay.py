@@ -10,7 +10,7 @@ from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
 from tests.workflows.record_histories import FOLDER, RECORDINGS
-from tests.workflows.stage import count, sandbox
+from tests.workflows.stage import count, count_scheduled, sandbox
 from workflows.billing_run import BillingRun
 
 COMPLETED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED
@@ -66,6 +66,15 @@ SHAPES: dict[str, Callable[[WorkflowHistory], bool]] = {
     ),
     "refused": lambda history: count(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 1,
     "failed": lambda history: count(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 2,
+    "decided": lambda history: (
+        count(history, UPDATED) == 5
+        and count_scheduled(history, "read_canary") == 2
+        and count_scheduled(history, "raise_cap") == 1
+    ),
+    "silence": lambda history: count_scheduled(history, "close_breaker") == 2,
+    "canceled": lambda history: count_scheduled(history, "cancel_run") == 1,
+    "recovered": lambda history: count_scheduled(history, "charge_slice") == 2,
+    "two_hundred_lines": lambda history: count_scheduled(history, "charge_slice") == 21,
 }
 
 

@@ -63,6 +63,34 @@ class Identity:
         return ChargeId(hashlib.sha256(joined.encode()).hexdigest()[:IDENTITY_HEX_DIGITS])
 
 
+class ChargeIds:
+    """Charge ids of one account and period, for whoever makes a million of them: `Identity` in a hurry."""
+
+    def __init__(self, account: str, period: str) -> None:
+        """Raises InvalidInput: as `Identity.of`."""
+        account, period = canonical(account, "account"), str(Period.parse(period))
+        self._account_prefix = f"{account}{SEPARATOR}"
+        self._period_infix = f"{SEPARATOR}{period}{SEPARATOR}"
+
+    def of(self, customer: str, line: str) -> ChargeId:
+        """Return `Identity.of(account, customer, period, line).charge_id` for fields canonical already.
+
+        Raises:
+            InvalidInput: A field is not canonical: what stands in the ledger would not be what was hashed.
+        """
+        for value, field in ((customer, "customer"), (line, "line")):
+            # Printable ASCII without white space is canonical, and nearly all there is.
+            if not (value.isascii() and value.isprintable() and value and " " not in value):
+                _refuse_other_spelling(value, field)
+        joined = f"{self._account_prefix}{customer}{self._period_infix}{line}"
+        return ChargeId(hashlib.sha256(joined.encode()).hexdigest()[:IDENTITY_HEX_DIGITS])
+
+
+def _refuse_other_spelling(value: str, field: str) -> None:
+    if canonical(value, field) != value:
+        raise InvalidInput(f"{field} is not in its canonical spelling: {value[:40]!a}")
+
+
 def canonical(value: str, field: str) -> str:
     """Return `value` stripped and in NFC.
 

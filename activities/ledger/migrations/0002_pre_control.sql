@@ -13,14 +13,16 @@ CREATE UNIQUE INDEX billing_runs_one_between_lock_and_settle
 -- A run that is being canceled does neither, and its open charges are canceled. Neither is ever undone by a
 -- repeated call; `canceling` is never undone at all.
 ALTER TABLE billing_runs
-    ADD COLUMN hold           text CHECK (hold IN ('paused', 'canary', 'breaker', 'cap')),
-    ADD COLUMN hold_reason    text,
-    ADD COLUMN canceling      boolean NOT NULL DEFAULT false,
-    ADD COLUMN approved_hash  text,
-    ADD COLUMN approved_at    timestamptz,
-    ADD COLUMN approved_by    text,
-    ADD COLUMN canary_lines   integer NOT NULL DEFAULT 0 CHECK (canary_lines >= 0),
-    ADD COLUMN report         jsonb,  -- what the close found, frozen with the counts
+    ADD COLUMN hold            text CHECK (hold IN ('paused', 'canary', 'breaker', 'cap')),
+    ADD COLUMN hold_reason     text,
+    ADD COLUMN canceling       boolean NOT NULL DEFAULT false,
+    ADD COLUMN approved_hash   text,
+    ADD COLUMN approved_at     timestamptz,
+    ADD COLUMN approved_by     text,
+    ADD COLUMN canary_lines    integer NOT NULL DEFAULT 0 CHECK (canary_lines >= 0),
+    ADD COLUMN canary_released boolean NOT NULL DEFAULT false,
+    ADD COLUMN request         jsonb NOT NULL DEFAULT '{}',  -- what the run was asked for: recovering needs it
+    ADD COLUMN report          jsonb,  -- what the close found, frozen with the counts
     ADD CONSTRAINT billing_runs_hold_has_reason CHECK ((hold IS NULL) = (hold_reason IS NULL)),
     ADD CONSTRAINT billing_runs_approved_its_plan
         CHECK (approved_hash IS NULL OR approved_hash = plan_hash),

@@ -27,3 +27,7 @@ SELECT charge_id FROM charges WHERE charge_id = ANY ($1::text[])
 SELECT charge_id, customer, line, currency, amount_minor, state, payment_intent
   FROM charges
  WHERE run_id = $1 AND charge_id = ANY ($2::text[])
+
+-- name: charged_customers
+-- The customers of charges that anything was ever sent for. $1 run_id $2 limit
+SELECT DISTINCT customer FROM charges WHERE run_id = $1 AND create_version > 0 LIMIT $2

@@ -8,14 +8,14 @@
 -- name: claim_slice
 -- Take the charges of a slice that are not settled and due: a new fence makes every earlier sender of them
 -- harmless. The fence is drawn once the rows are locked, or a claim that waited for them would come with an
--- older one than they have by then. $1 run_id, $2 slice_no
+-- older one than they have by then. $1 run_id $2 slice_no $3 states $4 states that are taken before they are due
 WITH due AS MATERIALIZED (
     SELECT charge_id
       FROM charges
      WHERE run_id = $1
        AND slice_no = $2
-       AND state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling')
-       AND (due_at IS NULL OR due_at <= ledger_now())
+       AND state = ANY ($3::text[])
+       AND (due_at IS NULL OR due_at <= ledger_now() OR state = ANY ($4::text[]))
      ORDER BY charge_id
        FOR UPDATE
 ),
@@ -27,13 +27,14 @@ UPDATE charges c
 RETURNING c.*
 
 -- name: claim_due
--- Take up to $2 charges of run $1 that are not settled and due, whatever their slice.
+-- Take up to $2 charges of run $1 that are not settled and due, whatever their slice. $3 states $4 states that
+-- are taken before they are due
 WITH due AS MATERIALIZED (
     SELECT charge_id
       FROM charges
      WHERE run_id = $1
-       AND state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling')
-       AND (due_at IS NULL OR due_at <= ledger_now())
+       AND state = ANY ($3::text[])
+       AND (due_at IS NULL OR due_at <= ledger_now() OR state = ANY ($4::text[]))
      ORDER BY due_at NULLS FIRST, charge_id
      LIMIT $2
        FOR UPDATE SKIP LOCKED
@@ -45,6 +46,56 @@ UPDATE charges c
  WHERE c.charge_id = due.charge_id
 RETURNING c.*
 
+-- name: count_not_started
+-- How many charges of a slice wait for their next first send. $1 run_id $2 slice_no
+SELECT count(*) FROM charges WHERE run_id = $1 AND slice_no = $2 AND state IN ('planned', 'prepared')
+
+-- name: has_open
+-- Whether a charge of the run is not settled yet. $1 run_id
+SELECT EXISTS (SELECT FROM charges
+                WHERE run_id = $1
+                  AND state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling'))
+
+-- name: cancel_planned
+-- Of a run that is being canceled, cancel up to $4 charges that nothing was sent for, under a new fence each.
+-- What somebody else works with at this moment is left to the next call. $1 run_id $2 slice_no, NULL for all
+-- $3 reason $4 limit
+WITH unsent AS MATERIALIZED (
+    SELECT charge_id
+      FROM charges
+     WHERE run_id = $1
+       AND slice_no = coalesce($2::integer, slice_no)
+       AND state = 'planned'
+       AND EXISTS (SELECT FROM billing_runs r WHERE r.run_id = $1 AND r.canceling)
+     LIMIT $4
+       FOR UPDATE SKIP LOCKED
+),
+canceled AS (
+    UPDATE charges c
+       SET state = 'canceled', fence = nextval('fences'), reason = $3, due_at = NULL, changed_at = ledger_now()
+      FROM unsent
+     WHERE c.charge_id = unsent.charge_id AND c.state = 'planned'
+    RETURNING c.charge_id
+)
+SELECT count(*) FROM canceled
+
+-- name: cancel_unsent
+-- Cancel a charge of a run that is being canceled, where nothing of it can be at Stripe: planned, or its creates
+-- were not executed, each by its own answer (I12). Its fence keeps out whoever could send meanwhile.
+-- $1 charge_id $2 fence $3 reason
+UPDATE charges c
+   SET state = 'canceled', reason = $3, due_at = NULL, changed_at = ledger_now()
+ WHERE c.charge_id = $1
+   AND c.fence = $2
+   AND EXISTS (SELECT FROM billing_runs r WHERE r.run_id = c.run_id AND r.canceling)
+   AND (c.state = 'planned'
+        OR (c.state = 'creating'
+            AND c.payment_intent IS NULL
+            AND NOT EXISTS (SELECT FROM keys k JOIN attempts a USING (key)
+                             WHERE k.charge_id = c.charge_id AND a.proof IS DISTINCT FROM 'not_executed'
+                            OFFSET 0)))
+RETURNING *
+
 -- name: read_charges
 -- The rows as they are now. $1 charge_ids
 SELECT * FROM charges WHERE charge_id = ANY ($1::text[])
@@ -52,7 +103,10 @@ SELECT * FROM charges WHERE charge_id = ANY ($1::text[])
 -- name: intend_first
 -- Commit the first send of each new key: the charge moves under all its guards (I13), the key freezes path and
 -- parameters (I3), the attempt is journaled (I7). A version above 1 needs a predecessor that is older than the
--- window (I4). Rows that fail a guard are missing from the result.
+-- window (I4). Only a cancel may begin in a run that is held, being canceled or not charging; after the commit of
+-- such a decision nothing else does (run_may_begin, 0007). Where the charge has a PaymentIntent, a new create
+-- needs an answer or a lookup that showed that very one canceled (I11). Rows that fail a guard are missing from
+-- the result.
 -- $1 charge_ids $2 run_ids $3 fences $4 states before $5 states after $6 operations $7 versions
 -- $8 PaymentIntents before $9 keys $10 previous keys $11 paths $12 parameters $13 fingerprints $14 reasons
 -- $15 window in seconds
@@ -65,6 +119,12 @@ WITH input AS MATERIALIZED (
      LIMIT (SELECT 1000)
 ),
 moment AS MATERIALIZED (SELECT ledger_now() AS at),
+-- in one order, so that two batches never wait for each other's runs
+beginning AS MATERIALIZED (
+    SELECT r.run_id
+      FROM (SELECT DISTINCT run_id FROM input WHERE operation <> 'cancel' ORDER BY run_id OFFSET 0) AS r
+     WHERE run_may_begin(r.run_id)
+),
 guarded AS (
     UPDATE charges c
        SET state = i.after,
@@ -94,6 +154,20 @@ guarded AS (
                                  WHERE p.charge_id = i.charge_id AND p.operation = 'cancel'
                                    AND p.payment_intent = i.payment_intent
                                 OFFSET 0)))
+       AND (i.operation = 'cancel'
+            OR EXISTS (SELECT FROM beginning b WHERE b.run_id = i.run_id OFFSET 0))
+       AND (i.operation <> 'create'
+            OR i.payment_intent IS NULL
+            OR EXISTS (SELECT FROM keys k JOIN attempts a USING (key)
+                        WHERE k.charge_id = i.charge_id
+                          AND a.payment_intent = i.payment_intent
+                          AND a.payment_intent_status = 'canceled'
+                       OFFSET 0)
+            OR EXISTS (SELECT FROM decisions d
+                        WHERE d.charge_id = i.charge_id
+                          AND d.evidence ->> 'payment_intent' = i.payment_intent
+                          AND d.evidence ->> 'state' = 'canceled'
+                       OFFSET 0))
     RETURNING c.charge_id, c.latest_charge
 ),
 frozen AS (
@@ -226,7 +300,7 @@ SELECT * FROM moved
 -- name: settle_charge
 -- Apply what a lookup found, under I14, and record the decision with it: who dies in between must not take an
 -- alarm along. $1 charge_id $2 state before $3 create version $4 confirm version $5 PaymentIntent before
--- $6 state after $7 PaymentIntent found $8 latest charge $9 reason $10 decision $11 alarm $12 evidence
+-- $6 state after $7 PaymentIntent found, NULL for none $8 latest charge $9 reason $10 decision $11 alarm $12 evidence
 WITH moved AS (
     UPDATE charges c
        SET state = $6,

@@ -1,9 +1,9 @@
 """Faults as data: which requests they meet, where, and what they do.
 
-A fault counts the requests that match its method, path, key and customer; `nth`, `only`, `from_request` and
-`to_request` speak of that count. Its dice depend on the seed, its own name and the request's key (or its
-count, without a key), so another fault in the plan changes nothing, and a key meets the same dice however
-clients interleave.
+A fault counts the requests that match its method, path, key, customer and account; `nth`, `only`,
+`from_request` and `to_request` speak of that count. Its dice depend on the seed, its own name and the
+request's key (or its count, without a key), so another fault in the plan changes nothing, and a key meets the
+same dice however clients interleave.
 
 Every 20th connection dropped after booking, and every 30th request answered by a stored 500, half of them
 booked:

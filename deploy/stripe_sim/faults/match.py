@@ -9,9 +9,9 @@ class Match:
     """What is left out always matches.
 
     `path` and `key` are regular expressions, searched; `method` is one method, or `*`. `customer` is the
-    customer of the request or of the PaymentIntent that it names. Of the requests that match so far, the
-    fault meets every `nth`, or those in `only`, from `from_request` to `to_request`, each with
-    `probability`, until it has met `times` of them.
+    customer of the request or of the PaymentIntent that it names, `account` the account that it is for. Of
+    the requests that match so far, the fault meets every `nth`, or those in `only`, from `from_request` to
+    `to_request`, each with `probability`, until it has met `times` of them.
     """
 
     method: str = "POST"
@@ -20,6 +20,7 @@ class Match:
     only: tuple[int, ...] = ()
     key: str | None = None
     customer: str | None = None
+    account: str | None = None
     probability: float = 1.0
     from_request: int = 0
     to_request: int = 0

@@ -41,6 +41,8 @@ class _Armed:
             return False
         if self.key is not None and (subject.key is None or not self.key.search(subject.key)):
             return False
+        if match.account is not None and subject.account != match.account:
+            return False
         if match.customer is not None and subject.customer() != match.customer:
             return False
         self.matched += 1

@@ -1,0 +1,67 @@
+"""The close: counts, report, event and what is to be told of it, in one transaction over one moment."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from activities.ledger import sql
+from activities.ledger.database import Connection, Pool
+from activities.ledger.runs import CLOSE_SECONDS_MAX, Run, close_on
+from workflows.domain.errors import RefusedToStart
+
+_SQL = sql.load("closing.sql")
+_RUNS = sql.load("runs.sql")
+_EVENTS = sql.load("control.sql")["run_events"]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseFacts:
+    """What the ledger knows of a run at the moment of its close."""
+
+    run: Mapping[str, Any]
+    counts: Mapping[str, int]
+    amounts: Sequence[Mapping[str, Any]]
+    caps: Sequence[Mapping[str, Any]]
+    events: Sequence[Mapping[str, Any]]
+
+    @property
+    def now(self) -> datetime:
+        """The moment, by the ledger's clock."""
+        moment: datetime = self.run["now"]
+        return moment
+
+
+async def close_with_report(
+    pool: Pool, run_id: str, assemble: Callable[[CloseFacts], Mapping[str, Any]]
+) -> Run:
+    """Close a run with the report that `assemble` makes of the ledger's facts, and return it.
+
+    A run that is closed already is returned as it is. The transaction sees one moment, so the report's counts
+    are those that are frozen; whoever changes the run meanwhile makes this fail, to be tried again.
+
+    Raises:
+        StaleWrite: Some charge is not settled after all.
+        RefusedToStart: There is no such run.
+    """
+    async with pool.acquire() as connection, connection.transaction(isolation="repeatable_read"):
+        row = await connection.fetchrow(_SQL["lock_run_to_close"], run_id)
+        if row is None:
+            raise RefusedToStart(f"there is no run {run_id!r} in the ledger: see `chargeonce run list`")
+        if row["phase"] != "closed":
+            report = assemble(await _read_facts(connection, run_id, dict(row)))
+            await connection.fetchrow(_SQL["write_report"], run_id, dict(report))
+        return await close_on(connection, run_id)
+
+
+async def _read_facts(connection: Connection, run_id: str, run: Mapping[str, Any]) -> CloseFacts:
+    async def rows(statement: str) -> list[dict[str, Any]]:
+        return [dict(row) for row in await connection.fetch(statement, run_id, timeout=CLOSE_SECONDS_MAX)]
+
+    return CloseFacts(
+        run=run,
+        counts={row["standing"]: row["lines"] for row in await rows(_RUNS["run_counts"]) if row["lines"]},
+        amounts=await rows(_SQL["amounts_to_close"]),
+        caps=await rows(_SQL["caps_to_close"]),
+        events=await rows(_EVENTS),
+    )

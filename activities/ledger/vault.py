@@ -1,0 +1,153 @@
+"""Vault keys in the ledger: issued, revoked, listed, and the audit of what was done with them.
+
+Of a key only its SHA-256 and its public id ever come here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from activities.ledger import sql
+from activities.ledger.database import Pool
+from workflows.contracts import RunKey
+from workflows.domain.errors import RefusedToStart, invariant
+from workflows.domain.vault import Scope
+from workflows.domain.vault_keys import Mode, VaultKey
+
+_SQL = sql.load("vault.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUse:
+    """One use of derived keys: what they may do.
+
+    `phases`: where a run must stand to get one; none means that the key is the account's, and no run's.
+    `spends`: whether money may move by it, out of the run's own budget and once its plan is approved.
+    """
+
+    name: str
+    scope: Scope
+    allow: frozenset[str]
+    phases: tuple[str, ...] = ()
+    spends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedKey:
+    """How the newest key of a run and use stands."""
+
+    key_id: str
+    serial: int
+    expired: bool
+    revoked: bool
+    revoked_by: str | None
+    revoked_reason: str | None
+
+    @property
+    def valid(self) -> bool:
+        """Whether the proxy would take it."""
+        return not (self.expired or self.revoked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKey:
+    """A key for a use that is no run's. Caps are in minor units by currency; none: no money may move."""
+
+    key: VaultKey
+    account: str
+    allow: frozenset[str]
+    caps_minor: Mapping[str, int]
+    daily: bool
+    label: str
+    expires_seconds: float
+
+
+class VaultLedger:
+    """The `vault_` tables, as those who issue keys see them; the proxy has doors of its own."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def issue_derived(
+        self, key: VaultKey, serial: int, run: RunKey, use: KeyUse, *, who: str, expires_seconds: float
+    ) -> bool:
+        """Issue a key and return whether this call did; not where it was there, or may not be (yet)."""
+        arguments: list[object] = [key.key_id, key.sha256, use.scope.value, serial, key.mode.value]
+        arguments += [sorted(use.allow), use.name, who, expires_seconds, run.account]
+        if not use.phases:
+            return await self._pool.fetchrow(_SQL["issue_account_key"], *arguments) is not None
+        arguments += [run.run_id, use.spends, list(use.phases)]
+        return await self._pool.fetchrow(_SQL["issue_run_key"], *arguments) is not None
+
+    async def newest(self, run: RunKey, use: KeyUse, mode: Mode) -> IssuedKey | None:
+        """Return the newest key of a run for a use, None where there never was one."""
+        run_id = run.run_id if use.phases else None
+        row = await self._pool.fetchrow(
+            _SQL["newest_derived_key"], run_id, run.account, use.scope.value, mode.value, use.name
+        )
+        return None if row is None else IssuedKey(**dict(row))
+
+    async def issue(self, new: NewKey, *, who: str) -> tuple[datetime, datetime]:
+        """Issue a key that is no run's and return when it was issued and when it expires."""
+        async with self._pool.acquire() as connection, connection.transaction():
+            row = await connection.fetchrow(
+                _SQL["issue_key"],
+                new.key.key_id,
+                new.key.sha256,
+                Scope.CUSTOM.value,
+                new.account,
+                new.key.mode.value,
+                sorted(new.allow),
+                new.key.key_id if new.caps_minor else None,
+                new.label,
+                who,
+                new.expires_seconds,
+            )
+            await connection.executemany(
+                _SQL["insert_budget"],
+                [(new.key.key_id, code, cap, new.daily) for code, cap in sorted(new.caps_minor.items())],
+            )
+        issued = dict(row or {})
+        invariant(issued, "an insert returns its row")
+        return issued["issued_at"], issued["expires_at"]
+
+    async def revoke(self, key_id: str, *, who: str, reason: str) -> bool:
+        """Revoke a key and return whether it was valid until now.
+
+        Raises:
+            RefusedToStart: There is no such key.
+        """
+        if await self._pool.fetchrow(_SQL["revoke_key"], key_id, who, reason) is not None:
+            return True
+        if await self._pool.fetchrow(_SQL["find_key"], key_id, None) is None:
+            raise RefusedToStart(f"there is no vault key {key_id!r}: see `chargeonce vault list`")
+        return False
+
+    async def revoke_for_run(
+        self, run_id: str, *, who: str, reason: str, scope: Scope | None = None, keep: str | None = None
+    ) -> list[str]:
+        """Revoke the keys of a run, of one scope or all, but for the one to keep; return their ids."""
+        rows = await self._pool.fetch(
+            _SQL["revoke_keys_of_run"], run_id, who, reason, None if scope is None else scope.value, keep
+        )
+        return [row["key_id"] for row in rows]
+
+    async def list(self, *, run_id: str | None, everything: bool, limit: int) -> Sequence[dict[str, Any]]:
+        """Return keys, newest first, with their budgets; without `everything` those that are valid."""
+        return [dict(row) for row in await self._pool.fetch(_SQL["list_keys"], run_id, everything, limit)]
+
+    async def has_charging_key(self, run_id: str) -> bool:
+        """Return whether a run ever had a key that charges: whether the proxy is its backstop."""
+        return bool(await self._pool.fetchval(_SQL["has_charging_key"], run_id))
+
+    async def standing(self, budget: str) -> Sequence[dict[str, Any]]:
+        """Return a budget by currency: cap, settled, held. A run's budget has the run's id."""
+        return [dict(row) for row in await self._pool.fetch(_SQL["budget_standing"], budget)]
+
+    async def audit(
+        self, *, run_id: str | None, key_id: str | None, since: datetime | None, limit: int
+    ) -> Sequence[dict[str, Any]]:
+        """Return calls, newest first."""
+        rows = await self._pool.fetch(_SQL["read_audit"], run_id, key_id, since, limit)
+        return [dict(row) for row in rows]

@@ -1,0 +1,186 @@
+"""The vault keys of runs: issued when a run first needs one, derived wherever one is used, stored nowhere.
+
+Each key speaks for one run of one account and for one use, and what it may move is the database's to say: a
+charging key spends from the run's budget, which comes from the totals of the plan that was approved.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pydantic import SecretStr
+
+from activities.ledger.vault import IssuedKey, KeyUse, NewKey, VaultLedger
+from workflows.contracts import RunKey
+from workflows.domain.errors import RefusedToStart, invariant
+from workflows.domain.vault import ENDPOINTS, SCOPES, Scope
+from workflows.domain.vault_keys import (
+    CHANCE_BYTES,
+    Mode,
+    VaultKey,
+    derive_vault_key,
+    parse_vault_key,
+    random_vault_key,
+)
+
+EXPIRES = timedelta(days=35)  # beyond the last day on which a charge is tried again
+ISSUER = "chargeonce"
+
+READS = frozenset(endpoint for endpoint in ENDPOINTS if endpoint.startswith("GET "))
+
+CHARGING = KeyUse(
+    "charging", Scope.BILLING, SCOPES[Scope.BILLING], phases=("charging", "settling"), spends=True
+)
+PLANNING = KeyUse("planning", Scope.PLANNING, SCOPES[Scope.PLANNING], phases=("locked", "planned"))
+PREVIEWING = KeyUse("previewing", Scope.PLANNING, SCOPES[Scope.PLANNING])
+RECONCILING = KeyUse(
+    "reconciling", Scope.RECONCILE, SCOPES[Scope.RECONCILE], phases=("charging", "settling", "closed")
+)
+READING = KeyUse("reading", Scope.CUSTOM, READS)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomKey:
+    """A key for another job or agent: the only time that the key itself is seen."""
+
+    key: SecretStr
+    key_id: str
+    issued_at: datetime
+    expires_at: datetime
+
+
+class RunVault:
+    """Issues, derives and rotates the keys of runs, and those by which an account is only read."""
+
+    def __init__(
+        self, ledger: VaultLedger, *, secret: SecretStr, mode: Mode, expires: timedelta = EXPIRES
+    ) -> None:
+        """Prepare; nothing is issued before it is needed.
+
+        Args:
+            ledger: Where keys are issued.
+            secret: The vault secret, 32 bytes or more, the same in every process that works on runs.
+            mode: Whether the proxy's key moves real money.
+            expires: How long a key is good for; a run that takes longer has its key rotated.
+        """
+        self._ledger = ledger
+        self._secret = secret
+        self._mode = mode
+        self._expires = expires
+
+    async def key_for(self, run: RunKey, use: KeyUse) -> SecretStr:
+        """Return the run's key for a use, issued now if it never was.
+
+        Raises:
+            RefusedToStart: The run does not stand where it may have one: its plan is not approved, or it has
+                ended. Or its key was revoked or has expired, which only `rotate` mends: a key that somebody
+                took away must not come back by itself.
+        """
+        for _ in range(2):  # the second time for a key that another process issued meanwhile
+            newest = await self._ledger.newest(run, use, self._mode)
+            serial = 0 if newest is None else newest.serial
+            if newest is not None:
+                text = self._derive(run, use, serial)
+                if newest.valid and _parsed(text.get_secret_value()).key_id == newest.key_id:
+                    return text
+                if use.phases or newest.revoked:
+                    raise _refused(run, use, newest)
+            if await self._issue(run, use, serial + 1, who=ISSUER) is not None:
+                return self._derive(run, use, serial + 1)
+        raise RefusedToStart(_no_key(run, use))
+
+    async def rotate(self, run: RunKey, use: KeyUse, *, who: str, reason: str) -> tuple[str, list[str]]:
+        """Issue the run's next key for a use, then revoke the earlier ones; return its id, and theirs.
+
+        Processes that work on the run take it with the next piece of work that they begin.
+
+        Raises:
+            RefusedToStart: The run does not stand where it may have a key.
+        """
+        newest = await self._ledger.newest(run, use, self._mode)
+        key_id = await self._issue(run, use, 1 if newest is None else newest.serial + 1, who=who)
+        if key_id is None:
+            raise RefusedToStart(f"{_no_key(run, use)}; or somebody rotated it just now")
+        earlier = await self._ledger.revoke_for_run(
+            run.run_id, who=who, reason=reason, scope=use.scope, keep=key_id
+        )
+        return key_id, earlier
+
+    def _derive(self, run: RunKey, use: KeyUse, serial: int) -> SecretStr:
+        return SecretStr(
+            derive_vault_key(
+                self._secret.get_secret_value().encode(),
+                run_id=run.run_id if use.phases else "",
+                account=run.account,
+                mode=self._mode,
+                scope=use.name,
+                serial=serial,
+            )
+        )
+
+    async def _issue(self, run: RunKey, use: KeyUse, serial: int, *, who: str) -> str | None:
+        key = _parsed(self._derive(run, use, serial).get_secret_value())
+        seconds = self._expires.total_seconds()
+        issued = await self._ledger.issue_derived(key, serial, run, use, who=who, expires_seconds=seconds)
+        return key.key_id if issued else None
+
+
+async def issue_custom_key(
+    ledger: VaultLedger,
+    *,
+    account: str,
+    mode: Mode,
+    allow: frozenset[str],
+    caps_minor: Mapping[str, int],
+    daily: bool,
+    label: str,
+    expires: timedelta,
+    who: str,
+) -> CustomKey:
+    """Issue a random key for any other job or agent. Caps are in minor units; none: it may move nothing."""
+    invariant(allow <= ENDPOINTS.keys(), "an endpoint outside the catalog can't be allowed")
+    text = random_vault_key(mode, secrets.token_bytes(CHANCE_BYTES))
+    key = _parsed(text)
+    issued_at, expires_at = await ledger.issue(
+        NewKey(
+            key=key,
+            account=account,
+            allow=allow,
+            caps_minor=caps_minor,
+            daily=daily,
+            label=label,
+            expires_seconds=expires.total_seconds(),
+        ),
+        who=who,
+    )
+    return CustomKey(SecretStr(text), key.key_id, issued_at, expires_at)
+
+
+def _parsed(text: str) -> VaultKey:
+    key = parse_vault_key(text)
+    if key is None:
+        raise RefusedToStart("a vault key was made that is none")
+    return key
+
+
+def _no_key(run: RunKey, use: KeyUse) -> str:
+    approved = ", or its plan is not approved" if use.spends else ""
+    return (
+        f"run {run.run_id} gets no vault key for {use.name}: "
+        f"it is not in phase {' or '.join(use.phases)}{approved}"
+    )
+
+
+def _refused(run: RunKey, use: KeyUse, newest: IssuedKey) -> RefusedToStart:
+    if newest.revoked:
+        why = f"was revoked by {newest.revoked_by}: {newest.revoked_reason}"
+    elif newest.expired:
+        why = "has expired"
+    else:
+        why = "was issued under another vault secret"
+    subject = f"run {run.run_id}" if use.phases else f"account {run.account}"
+    return RefusedToStart(
+        f"vault key {newest.key_id} of {subject} for {use.name} {why}; "
+        f"to replace the key of a run: chargeonce vault rotate RUN --reason ..."
+    )

@@ -1,0 +1,99 @@
+"""Looks for secrets wherever a stack writes: logs, crash output, the database, Temporal's histories."""
+
+import base64
+import json
+import subprocess
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from pydantic import SecretStr
+from temporalio.client import Client
+
+from activities.ledger.database import open_pool
+from activities.ledger.vault import KeyUse, VaultLedger
+from activities.vault import CHARGING, PLANNING, PREVIEWING, READING, RECONCILING, RunVault
+from deploy.postgres_programs import find_program
+from deploy.stack_info import StackInfo
+from workflows.contracts import RunKey
+from workflows.domain.vault_keys import Mode, parse_vault_key
+
+Places = Mapping[str, bytes]
+"""What was written, by where it was found."""
+
+# Files of a home that are there to keep secrets, each readable by its owner alone.
+KEPT_SECRET = frozenset({"stripe_secret_key", "vault_secret", "stack.json", "passwords.json"})
+# Stripe's own side, and PostgreSQL's own files: what those hold of the ledger is read from the dump.
+NOT_OURS = frozenset({"simulator", "postgres", "temporal"})
+
+
+def read_logs(home: Path) -> Places:
+    """Return every file that a stack has left in its home, but for those that keep secrets."""
+    files = (path for path in home.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(home)): path.read_bytes()
+        for path in files
+        if path.name not in KEPT_SECRET and path.relative_to(home).parts[0] not in NOT_OURS
+    }
+
+
+def dump_database(info: StackInfo) -> Places:
+    """Return the whole ledger as text."""
+    command = [str(find_program("pg_dump")), "--dbname", info.owner_database_url]
+    dumped = subprocess.run(command, check=True, capture_output=True)
+    return {"database": dumped.stdout}
+
+
+async def read_histories(client: Client) -> dict[str, bytes]:
+    """Return every event of every workflow, payloads in clear."""
+    places: dict[str, bytes] = {}
+    async for execution in client.list_workflows():
+        handle = client.get_workflow_handle(execution.id, run_id=execution.run_id)
+        events = [event.SerializeToString() async for event in handle.fetch_history_events()]
+        places[f"history of {execution.id} {execution.run_id}"] = b"\n".join(events)
+    return places
+
+
+async def secrets_of(info: StackInfo, stripe_key: str) -> dict[str, bytes]:
+    """Return every secret of a stack by its name: Stripe key, vault secret, vault keys, passwords."""
+    named = {"Stripe key": stripe_key, "vault secret": info.vault_secret}
+    passwords = json.loads((info.home / "postgres" / "passwords.json").read_text())
+    named |= {f"password of {role}": password for role, password in passwords.items()}
+    async for key_id, key in _vault_keys(info):
+        named[f"vault key {key_id}"] = key
+    return {name: secret.encode() for name, secret in named.items()}
+
+
+def find_secrets(secrets: Mapping[str, bytes], places: Places) -> list[str]:
+    """Return where which secret stands, as it is or as a Basic authorization would carry it."""
+    return [
+        f"{name} in {place}"
+        for name, secret in secrets.items()
+        for place, written in places.items()
+        if any(form in written for form in _forms(secret))
+    ]
+
+
+def _forms(secret: bytes) -> Iterator[bytes]:
+    yield secret
+    yield base64.b64encode(secret + b":").rstrip(b"=")[:-1]
+    yield secret.hex().encode()
+
+
+async def _vault_keys(info: StackInfo) -> AsyncIterator[tuple[str, str]]:
+    """Derive every key that the ledger says was issued, and see that there is none that can't be derived."""
+    async with open_pool(info.database_url, connections=1) as pool:
+        rows = await pool.fetch("SELECT key_id, run_id, account, label, serial FROM vault_keys")
+        vault = RunVault(VaultLedger(pool), secret=SecretStr(info.vault_secret), mode=Mode.TEST)
+        for row in rows:
+            run = RunKey(run_id=row["run_id"] or "", account=row["account"])
+            key = vault._derive(run, _use(row["label"]), row["serial"]).get_secret_value()
+            known = parse_vault_key(key)
+            assert known is not None
+            assert known.key_id == row["key_id"]
+            yield row["key_id"], key
+
+
+def _use(name: str) -> KeyUse:
+    uses: Iterable[KeyUse] = (CHARGING, PLANNING, PREVIEWING, READING, RECONCILING)
+    [use] = [use for use in uses if use.name == name]
+    return use

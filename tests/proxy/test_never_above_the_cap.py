@@ -1,0 +1,82 @@
+"""Whatever a client does, and whichever proxy dies: the book never exceeds the cap, and can reach it."""
+
+import asyncio
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from deploy.postgres import Database
+from tests.proxy.reckless import Case, draw_case, draw_faults
+from tests.proxy.two_proxies import TwoProxies, open_two_proxies
+
+CLIENTS = 3
+BATCH = 24
+SWEEP_SECONDS = 2.0
+BATCHES_OF_THE_PROOF = 100
+SEED = int(os.environ.get("CHARGEONCE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
+
+
+async def run_batch(world: TwoProxies, first_seed: int, size: int) -> dict[str, int]:
+    """Run cases side by side under faults and kills, settle them, and check each."""
+    dice = random.Random(first_seed)
+    cases = [await draw_case(world, first_seed + number) for number in range(size)]
+    world.sim.set_faults(*draw_faults(dice))
+    killing = asyncio.create_task(world.kill_at_random(dice, pause_seconds=(0.05, 0.4)))
+    try:
+        await asyncio.gather(*(case.misbehave() for case in cases for _ in range(CLIENTS)))
+    finally:
+        killing.cancel()
+        await asyncio.gather(killing, return_exceptions=True)
+    async with world.busy:
+        world.sim.set_faults()
+    for case in cases:
+        assert case.moved <= case.cap, f"seed {case.seed}: {case.moved} of {case.cap}"
+    world.sim.clock.advance(60)  # what was to be executed late is executed
+    await asyncio.gather(*(case.settle() for case in cases))
+    await world.recorded()
+    budgets = [case.budget for case in cases]
+    await world.sweep(budgets, patience_seconds=SWEEP_SECONDS)
+    results = await asyncio.gather(*(check(case) for case in cases))
+    return {"cases": size, "capped": sum(results)}
+
+
+async def check(case: Case) -> bool:
+    """Check one case after everything is settled; return whether its cap was the limit."""
+    story = f"seed {case.seed}"
+    held = "SELECT * FROM vault_intents WHERE held_minor > 0 AND budget = $1"
+    for row in await case.world.owner.fetch(held, case.budget):
+        # Its caller had the answer and the proxy died before it wrote it down: only a cancel makes sure.
+        await case.rule_out(row["intent"])
+    await case.world.recorded()
+    left = await case.world.owner.fetch(held, case.budget)
+    assert left == [], (story, left, case.undetermined)
+    refused = await case.top_up()
+    await case.world.recorded()
+    row = await case.world.owner.fetchrow("SELECT * FROM vault_budgets WHERE budget = $1", case.budget)
+    assert row is not None
+    assert case.moved <= case.cap, f"{story}: {case.moved} of {case.cap}"
+    assert (row["settled_minor"], row["held_minor"], row["excess_minor"]) == (case.moved, 0, 0), story
+    assert not refused or case.cap - case.moved < min(refused), story
+    return bool(refused)
+
+
+async def test_the_book_never_exceeds_the_cap(database: Database, tmp_path: Path) -> None:
+    """Reckless clients, faults, and two proxies killed at random: never one unit above the cap."""
+    print(f"seed {SEED}: repeat with CHARGEONCE_TEST_SEED={SEED}")
+    async with open_two_proxies(database, tmp_path) as world:
+        print(await run_batch(world, SEED * 1_000, BATCH), "kills", world.kills)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3_600)
+async def test_thousands_of_cases_never_exceed_the_cap(database: Database, tmp_path: Path) -> None:
+    """The same over thousands of seeded cases, in batches that share the processes."""
+    totals = {"cases": 0, "capped": 0}
+    async with open_two_proxies(database, tmp_path) as world:
+        for batch in range(BATCHES_OF_THE_PROOF):
+            for name, count in (await run_batch(world, batch * 1_000, BATCH)).items():
+                totals[name] += count
+        print(totals, "kills", world.kills)
+    assert totals["capped"] > totals["cases"] / 3

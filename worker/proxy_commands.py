@@ -1,0 +1,160 @@
+"""`chargeonce proxy`, `vault` and `audit`: the spend-cap proxy, its keys, and what was done with them."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from worker.console_output import Output
+from worker.failures import reported
+
+# ruff: noqa: PLC0415 - heavy modules are imported by the command that needs them
+
+
+def _examples(*commands: str) -> str:
+    return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])
+
+
+vault_app = typer.Typer(
+    help="Keys for the spend-cap proxy: capped, allowlisted, revocable stand-ins for a Stripe key.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+Reason = Annotated[str, typer.Option(help="Why; it is kept with the key.")]
+Run = Annotated[str | None, typer.Option(help="A run, such as billing-run/acct_1/2031-03.")]
+
+
+def add_proxy_commands(app: typer.Typer) -> None:
+    """Add the commands of the proxy to the production commands."""
+    app.add_typer(vault_app, name="vault")
+    app.command("proxy", epilog=_examples("proxy", "proxy --listen 127.0.0.1:12112"))(proxy)
+    app.command(
+        "audit", epilog=_examples("audit --run billing-run/acct_1/2031-03", "audit --since 2h --json")
+    )(audit)
+
+
+def proxy(
+    *,
+    listen: Annotated[
+        str | None, typer.Option(metavar="ADDRESS:PORT", help="Where to listen; port 0 takes a free one.")
+    ] = None,
+    ready_file: Annotated[Path | None, typer.Option(help='Write {"url": ...} here once it listens.')] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Say out loud that a live key moves real money.")
+    ] = False,
+) -> None:
+    """Run one spend-cap proxy until SIGTERM or Ctrl-C: the only process that needs the Stripe key."""
+    with reported(Output(as_json=False)):
+        from worker.proxy_process import run_proxy_process
+
+        run_proxy_process(listen=listen, ready_file=ready_file, live=live)
+
+
+@vault_app.command(
+    "issue",
+    epilog=_examples(
+        "vault issue --account acct_1 --allow reads --expires 24h",
+        "vault issue --account acct_1 --allow billing --cap usd=100.00 --daily --label 'shop agent'",
+        "vault issue --account acct_1 --allow 'POST /v1/refunds' --allow reads --cap eur=50.00 --json",
+    ),
+)
+def issue(
+    *,
+    account: Annotated[str, typer.Option(help="The Stripe account that the key is for.")],
+    allow: Annotated[
+        list[str],
+        typer.Option(
+            help="What it may do; may be given again: reads, billing, planning, reconcile, refund, or one "
+            "endpoint such as 'POST /v1/payment_intents/{id}/confirm'."
+        ),
+    ],
+    cap: Annotated[
+        list[str] | None,
+        typer.Option(help="The most that it moves of a currency: usd=100.00; may be given again."),
+    ] = None,
+    daily: Annotated[bool, typer.Option("--daily", help="The caps are for each day (UTC).")] = False,
+    expires: Annotated[str, typer.Option(help="How long it is good for: 90s, 24h, 30d.")] = "24h",
+    label: Annotated[str, typer.Option(help="What it is for; shown in lists.")] = "",
+    live: Annotated[bool, typer.Option("--live", help="It stands for a live key: real money.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Issue a key for another job or agent, and print it once. Point its SDK at the proxy, with this key."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.vault_actions import IssueCommand, issue_key
+
+        command = IssueCommand(
+            account=account, allow=allow, caps=cap or [], daily=daily, expires=expires, label=label, live=live
+        )
+        asyncio.run(issue_key(output, command))
+
+
+@vault_app.command("list", epilog=_examples("vault list", "vault list --all --json"))
+def list_(
+    *,
+    run: Run = None,
+    everything: Annotated[bool, typer.Option("--all", help="Those revoked or expired as well.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many, newest first.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List keys by their public ids, with what each may move and has moved."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.vault_actions import list_keys
+
+        asyncio.run(list_keys(output, run_id=run, everything=everything, limit=limit))
+
+
+@vault_app.command(
+    "revoke",
+    epilog=_examples(
+        "vault revoke vk_test_0Ab1Cd2Ef3 --reason 'the agent is done'",
+        "vault revoke --run billing-run/acct_1/2031-03 --reason 'stop it now'",
+    ),
+)
+def revoke(
+    reason: Reason,
+    key_id: Annotated[str | None, typer.Argument(metavar="[KEY_ID]", help="See `vault list`.")] = None,
+    *,
+    run: Run = None,
+    as_json: AsJson = False,
+) -> None:
+    """Refuse a key, or every key of a run, from its next request on, in every proxy process."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.vault_actions import revoke_keys
+
+        asyncio.run(revoke_keys(output, key_id=key_id, run_id=run, reason=reason))
+
+
+@vault_app.command("rotate", epilog=_examples("vault rotate billing-run/acct_1/2031-03 --reason 'it leaked'"))
+def rotate(
+    run: Annotated[str, typer.Argument(metavar="RUN")], *, reason: Reason, as_json: AsJson = False
+) -> None:
+    """Give a run another key to charge by, in place of all that it had. The cap stays what it was."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.vault_actions import rotate_key
+
+        asyncio.run(rotate_key(output, run, reason=reason))
+
+
+def audit(
+    *,
+    run: Run = None,
+    key_id: Annotated[str | None, typer.Option("--key", help="A key's public id.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="An age such as 2h, or a time such as 2031-03-01T08:00.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, newest first.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Show every call through the proxy: who, what, how much, what was decided, what Stripe said."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.audit_read import show_audit
+
+        asyncio.run(show_audit(output, run_id=run, key_id=key_id, since=since, limit=limit))
