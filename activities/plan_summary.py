@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import asyncpg
-
 from activities.ledger.frozen_plan import FrozenPlan, PlanTotal
+from activities.ledger.rows import Row
 from activities.limiter import Endpoint, Limiter
 from activities.payment_methods import Lookups
 from workflows.contracts import RunRequest
@@ -130,7 +129,7 @@ async def summarize(
     )
 
 
-def _currencies(totals: Sequence[PlanTotal], largest: Sequence[asyncpg.Record]) -> dict[str, CurrencyPlan]:
+def _currencies(totals: Sequence[PlanTotal], largest: Sequence[Row]) -> dict[str, CurrencyPlan]:
     lines: defaultdict[str, list[LargeLine]] = defaultdict(list)
     for row in largest:
         lines[row["currency"]].append(LargeLine(row["customer"], row["line"], row["amount_minor"]))

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import asyncpg
-
 from activities.ledger.database import Pool
 from activities.ledger.plan_outcomes import count_other_amounts, frozen_totals, planned_outcomes
+from activities.ledger.rows import Row
 from workflows.domain.states import IN_FLIGHT, NOT_STARTED, State
 
 NO_REASON = "no reason recorded"
@@ -62,7 +61,7 @@ class PlanVersusActual:
 
 async def compare(pool: Pool, run_id: str) -> PlanVersusActual:
     """Compare a planned run with its plan as it stands now; it reads the ledger and changes nothing."""
-    outcomes: defaultdict[str, list[asyncpg.Record]] = defaultdict(list)
+    outcomes: defaultdict[str, list[Row]] = defaultdict(list)
     for row in await planned_outcomes(pool, run_id):
         outcomes[row["currency"]].append(row)
     frozen = {row["currency"]: row for row in await frozen_totals(pool, run_id)}
@@ -73,9 +72,7 @@ async def compare(pool: Pool, run_id: str) -> PlanVersusActual:
     return PlanVersusActual(run_id, currencies, await count_other_amounts(pool, run_id))
 
 
-def _compare_currency(
-    frozen: asyncpg.Record | None, outcomes: Sequence[asyncpg.Record]
-) -> CurrencyComparison:
+def _compare_currency(frozen: Row | None, outcomes: Sequence[Row]) -> CurrencyComparison:
     paid = [row for row in outcomes if row["standing"] == State.SUCCEEDED]
     planned_lines, planned_minor, cap_minor = (
         (0, 0, 0) if frozen is None else (frozen["lines"], frozen["amount_minor"], frozen["cap_minor"])

@@ -31,6 +31,7 @@ _RESTART_DELAY_MAX_SECONDS = 10.0
 _HEALTHY_AGAIN_SECONDS = 30.0
 _WATCH_SECONDS = 0.1
 _PORT_ATTEMPTS = 3
+_PROXY_WAITS_SECONDS = 5.0  # longer than its callers, who give up first: then it can still record the answer
 
 
 async def migrate_ledger(owner_url: str) -> None:
@@ -252,6 +253,8 @@ class DevStack:
                 "CHARGEONCE_PROXY_PORT": str(port),
                 "CHARGEONCE_PROXY_READY_FILE": str(ready_path_of(directory, "proxy")),
             }
+            if timeout := self.options.settings.get("timeout_seconds"):
+                own["CHARGEONCE_PROXY_TIMEOUT_SECONDS"] = f"{float(timeout) + _PROXY_WAITS_SECONDS:g}"
             self.proxy = ReadyProcess(
                 "proxy",
                 self.options.proxy_command,

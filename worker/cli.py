@@ -181,7 +181,10 @@ def worker_(*, live: Live = False) -> None:
 
 
 @app.command(
-    "migrate", epilog=examples("migrate --database-url postgresql://owner@db/ledger --app-role chargeonce")
+    "migrate",
+    epilog=examples(
+        "migrate --database-url postgresql://owner@db/ledger --app-role chargeonce --proxy-role cap"
+    ),
 )
 def migrate_(
     *,
@@ -196,6 +199,9 @@ def migrate_(
     app_role: Annotated[
         str | None, typer.Option(help="The role that workers log in with; it gets what they need.")
     ] = None,
+    proxy_role: Annotated[
+        str | None, typer.Option(help="The role that the spend-cap proxy logs in with; it can charge nobody.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring the ledger's schema to this version. Doing it again changes nothing."""
@@ -203,7 +209,7 @@ def migrate_(
     with reported(output):
         from worker.migration import migrate_ledger
 
-        asyncio.run(migrate_ledger(output, database_url, app_role=app_role))
+        asyncio.run(migrate_ledger(output, database_url, app_role=app_role, proxy_role=proxy_role))
 
 
 # Their module takes run_app from here.

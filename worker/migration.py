@@ -6,7 +6,9 @@ from worker.environment import NOTHING_RUNS
 from workflows.domain.errors import RefusedToStart
 
 
-async def migrate_ledger(output: Output, database_url: str | None, *, app_role: str | None) -> None:
+async def migrate_ledger(
+    output: Output, database_url: str | None, *, app_role: str | None, proxy_role: str | None
+) -> None:
     """Apply what is missing and print its names.
 
     Raises:
@@ -14,8 +16,8 @@ async def migrate_ledger(output: Output, database_url: str | None, *, app_role: 
     """
     if database_url is None:
         raise RefusedToStart(NOTHING_RUNS)
-    applied = await migrate(database_url, app_role=app_role)
+    applied = await migrate(database_url, app_role=app_role, proxy_role=proxy_role)
     output.result(
-        {"applied": applied, "app_role": app_role},
+        {"applied": applied, "app_role": app_role, "proxy_role": proxy_role},
         lambda: [f"applied {', '.join(applied)}" if applied else "nothing to apply: the schema is current"],
     )

@@ -36,7 +36,7 @@ def test_a_request_is_found_in_the_catalog(
 
 @given(st.text(max_size=40))
 def test_a_plain_path_has_nothing_to_resolve(path: str) -> None:
-    """Whatever the text: no dots, no doubled or escaped slashes, no escaped escapes, no control characters."""
+    """Whatever the text: no dots, no doubled or escaped slashes, no escaped escapes, no controls."""
     if is_plain_path(path):
         lowered = path.lower()
         assert not any(

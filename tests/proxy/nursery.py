@@ -1,7 +1,7 @@
 """`python -m tests.proxy.nursery`: has everything imported, and forks a proxy process per line on its input.
 
-A proxy that is killed again and again must be back in a moment, and importing takes most of a start. Each line
-is a JSON object of `environment` and `log`; the answer is the pid.
+A proxy that is killed again and again must be back in a moment, and importing takes most of a start. Each
+line is a JSON object of `environment` and `log`; the answer is the pid.
 """
 
 import json

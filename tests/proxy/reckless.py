@@ -128,7 +128,8 @@ class Case:
 
     async def _create(self, payment: Payment, key: str, **more: object) -> str | None:
         parameters = {
-            "amount": payment.amount, "currency": "usd", "customer": self.customer, "payment_method": payment.card
+            "amount": payment.amount, "currency": "usd",
+            "customer": self.customer, "payment_method": payment.card,
         }  # fmt: skip
         made = await self.post("/v1/payment_intents", parameters | more, key)
         if made is None or made.status != 200:
@@ -204,7 +205,7 @@ async def draw_case(world: TwoProxies, seed: int) -> Case:
 
 
 def draw_faults(dice: random.Random) -> list[dict[str, Any]]:
-    """Draw a fault plan: lost on either side of the booking, stored and unstored failures, late executions."""
+    """Draw a fault plan: lost on either side of the booking, stored and unstored failures, late ones."""
     intents, confirm = "^/v1/payment_intents", "/confirm$"
 
     def fault(name: str, place: str, path: str, probability: float, **effect: Any) -> dict[str, Any]:

@@ -137,11 +137,10 @@ class Stage:
 
     async def settled_standing(self) -> dict[str, Any]:
         """The one budget, once every answer that came has been recorded."""
-        async with self.session.get(f"{self.url}/_proxy/health") as response:
-            while (await response.json())["unrecorded"]:
-                async with self.session.get(f"{self.url}/_proxy/health") as again:
-                    response = again
-                    await again.read()
+        waiting = 1
+        while waiting:
+            async with self.session.get(f"{self.url}/_proxy/health") as response:
+                waiting = (await response.json())["unrecorded"]
         return await self.standing()
 
 

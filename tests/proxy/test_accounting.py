@@ -204,7 +204,7 @@ async def test_no_confirm_leaves_while_an_update_is_open(stage: Stage) -> None:
 
 
 async def test_a_confirm_of_what_the_proxy_did_not_see_created_asks_first(stage: Stage) -> None:
-    """Amount and currency come from Stripe, whatever the caller says, and one that is missing is Stripe's 404."""
+    """Amount and currency come from Stripe, whatever the caller says; what is missing is Stripe's 404."""
     direct = stage.caller("sk_test_direct", stage.sim.url)
     small, large = (
         (await direct.create(900, key="a")).body["id"],
@@ -310,8 +310,7 @@ async def test_the_cap_of_a_run_follows_its_totals(stage: Stage) -> None:
         " locked_at) VALUES ('run', 'acct_sim', '2031-03', 'o', 'locked', 's', 'x', 'me', ledger_now())"
     )
     await stage.fetch("INSERT INTO run_totals VALUES ('run', 'usd', 1, 1000, 1100)")
-    fields = {"scope": "billing", "run_id": "run", "budget": "run"}
-    caller = await stage.caller_with(**fields)
+    caller = await stage.caller_with(scope="billing", run_id="run", budget="run")
     assert (await caller.pay(1_100, name="a")).status == 200
     assert (await caller.pay(50, name="b")).code == "spend_cap_exceeded"
     await stage.fetch("UPDATE run_totals SET cap_minor = 1300 WHERE run_id = 'run'")

@@ -28,8 +28,8 @@ async def spend_beside_the_run(stack: DevStack) -> None:
         vault = RunVault(VaultLedger(pool), secret=SecretStr(stack.info.vault_secret), mode=Mode.TEST)
         key = await vault.key_for(RunKey(run_id=RUN, account="acct_sim"), CHARGING)
     form = {
-        "amount": str(ROGUE_MINOR), "currency": "usd", "customer": "cus_c1", "payment_method": "pm_card_visa_c1",
-        "confirm": "true", "off_session": "true",
+        "amount": str(ROGUE_MINOR), "currency": "usd", "customer": "cus_c1",
+        "payment_method": "pm_card_visa_c1", "confirm": "true", "off_session": "true",
     }  # fmt: skip
     headers = {"Authorization": f"Bearer {key.get_secret_value()}", "Idempotency-Key": "rogue"}
     url = f"{stack.info.proxy_url}/v1/payment_intents"
@@ -48,7 +48,7 @@ async def money_moved(stack: DevStack) -> int:
 async def test_a_run_stops_at_its_cap_and_goes_on_after_a_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Money that moves beside the run stops it at the cap; after a raise it ends, and the books tell of it."""
+    """Money that moves beside the run stops it at the cap; after a raise it ends, and the books tell."""
     async with small_stack(tmp_path / "home", monkeypatch, rate_per_second=20) as stack:
         await start_run(stack, lines=LINES)
         await until(stack, "SELECT count(*) >= 3 FROM charges WHERE state = 'succeeded'")

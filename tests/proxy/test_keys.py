@@ -119,7 +119,7 @@ async def test_a_key_without_a_budget_moves_no_money(stage: Stage) -> None:
 
 
 async def test_every_call_of_a_known_key_is_in_the_audit(stage: Stage) -> None:
-    """Who, what, how much as asked and as reported, Stripe's id, status, replayed, decision: a row per call."""
+    """Who, what, how much as asked and as reported, Stripe's id, status, decision: a row per call."""
     caller = await stage.caller_with({"usd": 1_000})
     paid = await caller.pay(700, name="a")
     await caller.confirm(paid.body["id"], key="confirm_a")

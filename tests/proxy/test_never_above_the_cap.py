@@ -46,9 +46,9 @@ async def check(case: Case) -> bool:
     """Check one case after everything is settled; return whether its cap was the limit."""
     story = f"seed {case.seed}"
     held = "SELECT * FROM vault_intents WHERE held_minor > 0 AND budget = $1"
-    for row in await case.world.owner.fetch(held, case.budget):
+    for stuck in await case.world.owner.fetch(held, case.budget):
         # Its caller had the answer and the proxy died before it wrote it down: only a cancel makes sure.
-        await case.rule_out(row["intent"])
+        await case.rule_out(stuck["intent"])
     await case.world.recorded()
     left = await case.world.owner.fetch(held, case.budget)
     assert left == [], (story, left, case.undetermined)

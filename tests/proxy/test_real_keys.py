@@ -19,7 +19,7 @@ DEADLINE_SECONDS = 10
 
 async def _until_accepted(stage: Stage, key: str, url: str) -> None:
     async with asyncio.timeout(DEADLINE_SECONDS):
-        while (await stage.caller(key, url).get("/v1/account")).status != 200:
+        while (await stage.caller(key, url).get("/v1/account")).status != 200:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.05)
 
 
@@ -67,7 +67,7 @@ async def test_accounts_may_have_keys_of_their_own(stage: Stage) -> None:
 
 
 async def test_without_a_usable_key_nothing_starts(database: Database) -> None:
-    """No key, a live one that nobody spoke for, a broken map, a failing command: refused, and none repeated."""
+    """No key, a live one that nobody spoke for, a broken map, a failing command: refused, unrepeated."""
     async with open_stage(database) as stage:
         wrong: list[dict[str, object]] = [
             {"stripe_secret_key": None},

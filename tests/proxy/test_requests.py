@@ -120,7 +120,7 @@ async def test_a_path_that_can_be_read_in_two_ways_is_refused(stage: Stage) -> N
 
 
 async def test_a_request_framed_in_two_ways_is_refused(stage: Stage) -> None:
-    """Two lengths, a length that lies, doubled headers, a compressed body, another content type: nothing leaves."""
+    """Two lengths, a length that lies, doubled headers, another content type, compressed: nothing leaves."""
     key = await stage.issue({"usd": 10_000})
     path = "/v1/payment_intents"
     chunked = f"{len(CREATE):x}\r\n{CREATE}\r\n0\r\n\r\n"
