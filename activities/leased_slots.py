@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from activities.ledger.limits import LimitLedger
 from workflows.domain.errors import NothingWasSent
 
-LATE_SECONDS = 0.25
+LATE_SECONDS = 0.5
 AHEAD_SECONDS = 0.15  # so much of the time of a bucket one process holds at most: what is lost with it
-FORESEEN_SECONDS = 0.2  # slots leased for requests yet to come; older ones would soon be lost
+FORESEEN_SECONDS = 0.4  # slots leased for requests yet to come; older ones would soon be lost
 FORESEEN_SLOTS_MIN = 4  # to foresee fewer gains nothing, and may keep one from other processes
 ASK_AGAIN_SECONDS_MAX = 1.0
 OUTAGE_PAUSE_SECONDS = 0.1
