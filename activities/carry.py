@@ -129,12 +129,12 @@ class Carrier:
 
         An answer that showed them apart is not the last word: a lookup, one a second for all, asks again.
         """
-        if self._skew.ruling is None:
+        if self._skew.rule() is None:
             return None
         async with self._skew.looking:
-            if self._skew.ruling is not None and self._skew.may_look():
+            if self._skew.rule() is not None and self._skew.may_look():
                 await self._settler.look_at_clocks(charge)
-        ruling = self._skew.ruling
+        ruling = self._skew.rule()
         if ruling is not None and not self._alarmed_of_skew:
             self._alarmed_of_skew = True
             await self._ledger.note(

@@ -1,10 +1,10 @@
 """The slots of one bucket that this process has leased, and those who wait for them.
 
 A slot is a moment at which one request may leave. Slots are leased in batches, ahead of need: one statement
-serves a tenth of a second or more. Whoever asks while nobody waits and a slot is due goes at once.
+serves a tenth of a second or two. Whoever asks while nobody waits and a slot is due goes at once.
 
-Nothing leaves before its slot. A slot that was missed by more than `LATE_SECONDS`, by a process that was busy
-or frozen, is lost: others have leased those after it, and a burst would exceed the rate.
+Nothing leaves before its slot. A slot that was missed by more than `LATE_SECONDS`, by a process that was
+frozen or has nothing to send any more, is lost: others have leased those after it.
 """
 
 import asyncio

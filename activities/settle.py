@@ -109,7 +109,7 @@ class Settler:
             unsent = await self._ledger.cancel_unsent(charge)
             if unsent is not None:
                 return Step(unsent)
-        resendable = age_seconds < WINDOW_SECONDS - SAFETY_MARGIN_SECONDS and self._skew.ruling is None
+        resendable = age_seconds < WINDOW_SECONDS - SAFETY_MARGIN_SECONDS and self._skew.rule() is None
         if frozen.open_sends == 0 and resendable:
             # The journal itself says that no send of this key was executed: there is nothing to look up.
             sent = await self._sender.send_again(charge, frozen, reason="no send of this key was executed")

@@ -22,9 +22,8 @@ class SkewWatch:
         self._looked_seconds = float("-inf")
         self.looking = asyncio.Lock()  # one lookup answers for everybody
 
-    @property
-    def ruling(self) -> Ruling | None:
-        """The wait, with an alarm, that the clocks impose on first sends; None where they agree."""
+    def rule(self) -> Ruling | None:
+        """Return the wait, with an alarm, that the clocks impose on first sends; None where they agree."""
         return rule_on_skew(self._skew_seconds)
 
     def observe(self, skew_seconds: float | None, *, began_seconds: float) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from activities.ledger.audit import AuditedLine, stream_audited_lines
 from activities.ledger.database import Pool
+from activities.ledger.runs import RunLedger
+from activities.three_totals import NO_BACKSTOP
 from worker.console_output import table
 from worker.json_over_http import ask_json
 from worker.proof import verified
@@ -46,17 +48,19 @@ class DemoProof:
     repeated_requests: int
     money_moved: Mapping[str, int]
     money_matches: bool
+    books: Mapping[str, Any]
     verify: str
     rate_per_second: float
 
     @property
     def holds(self) -> bool:
-        """Whether a worker died, and nobody paid twice, was forgotten, or paid another sum."""
+        """Whether a worker died, nobody paid twice, was forgotten or paid another sum; and books agree."""
         return (
             bool(self.kills)
             and self.double_charges == 0
             and self.lost == 0
             and self.money_matches
+            and self.books.get("agree") is True
             and self.verify == "clean"
         )
 
@@ -100,9 +104,18 @@ async def prove(
         repeated_requests=summary["repeated_posts"],
         money_moved=summary["money_moved"],
         money_matches=dict(paid) == summary["money_moved"],
+        books=((await RunLedger(pool).read(run_id)).report or {}).get("books") or {},
         verify=report.verdict,
         rate_per_second=waited.rate_per_second,
     )
+
+
+def _describe_books(books: Mapping[str, Any]) -> str:
+    if not books.get("agree"):
+        return f"THE BOOKS DISAGREE: {dict(books)}"
+    if books["backstop"]:
+        return "At the close the books of ledger, spend-cap proxy and Stripe agree, currency by currency."
+    return f"At the close the books of ledger and Stripe agree. {NO_BACKSTOP.capitalize()}."
 
 
 def count_lost(lines: Iterable[AuditedLine], identities_in_book: set[str | None]) -> int:
@@ -146,6 +159,7 @@ def render_story(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     moved = ", ".join(format_money(amount, code) for code, amount in sorted(document["money_moved"].items()))
     agrees = "the ledger says the same" if document["money_matches"] else "THE LEDGER SAYS SOMETHING ELSE"
     yield f"Money in the book: {moved}; {agrees}."
+    yield _describe_books(document["books"])
     yield f"verify, ledger against Stripe's API: {document['verify']}. {document['seconds']:.0f} s in all."
     yield "Proved: everyone was charged once." if document["proved"] else "NOT PROVED: see above."
     if document["home"]:

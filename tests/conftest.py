@@ -58,9 +58,7 @@ def ledger_template(postgres_server: PostgresServer) -> str:
 
     async def create() -> None:
         template = await postgres_server.create_database(TEMPLATE)
-        await migrate(
-            template.owner_url, app_role=APP_ROLE, proxy_role=PROXY_ROLE, movable_clock=True
-        )
+        await migrate(template.owner_url, app_role=APP_ROLE, proxy_role=PROXY_ROLE, movable_clock=True)
 
     drive(create())
     return TEMPLATE

@@ -62,6 +62,8 @@ async def show_run(output: Output, run_id: str) -> None:
             "plan": await read_plan(pool, run_id) if run.phase == "planned" else None,
             "waiting": await ledger.waiting(run_id),
         }
+    through_proxy = settings.proxy_url is not None
+    document["backstop"] = (document["books"] or {}).get("backstop", through_proxy)
     progress = None if view.ended else await _progress_of(run_id)
     document["workflow"] = None if progress is None else progress.model_dump()
     output.result(document, lambda: _render_run(document))

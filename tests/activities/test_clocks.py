@@ -39,13 +39,13 @@ def test_a_wait_is_no_skew(intended: float, elapsed: float, stripe: float, skew:
 def test_the_answer_to_an_older_request_says_nothing() -> None:
     """Answers overtake each other: the newest request's is what the clocks are judged by."""
     watch = SkewWatch()
-    assert watch.ruling is None
+    assert watch.rule() is None
     watch.observe(90.0, began_seconds=2.0)
     watch.observe(0.0, began_seconds=1.0)
     watch.observe(None, began_seconds=3.0)
-    assert watch.ruling is not None
+    assert watch.rule() is not None
     watch.observe(60.0, began_seconds=3.0)
-    assert watch.ruling is None
+    assert watch.rule() is None
 
 
 @pytest.mark.parametrize("ahead_seconds", [AHEAD_SECONDS, -AHEAD_SECONDS])

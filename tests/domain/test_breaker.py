@@ -37,7 +37,9 @@ def observing(*verdicts: Verdict, rules: BreakerRules | None = None) -> Breaker:
         ("vault_key_revoked", "(vault_key_revoked): the run's vault key was revoked"),
         ("vault_key_expired", "(vault_key_expired): the run's vault key has expired"),
         ("endpoint_not_allowed", "(endpoint_not_allowed): the run's vault key does not open this endpoint"),
-        ("wrong_scope", "(wrong_scope): the vault key is not one of this run"),
+        ("vault_key_unknown", "(vault_key_unknown): the run's vault key was never issued"),
+        ("account_not_allowed", "(account_not_allowed): the vault key is not for this account"),
+        ("no_budget", "(no_budget): the vault key moves no money"),
     ],
 )
 def test_one_refusal_of_the_credentials_opens_it_and_names_the_code(code: str, words: str) -> None:

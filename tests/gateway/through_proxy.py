@@ -45,8 +45,8 @@ async def proxied(
 ) -> AsyncIterator[tuple[str, str]]:
     """Yield URL and vault key of a proxy that has seen nothing yet: simulators draw the same ids again."""
     settings = ProxySettings(
-        database_url=database.proxy_url,  # type: ignore[arg-type] # pydantic makes it a secret
-        account_keys=f'{{"{account}": "{stripe_key}"}}',  # type: ignore[arg-type] # as above
+        database_url=database.proxy_url,
+        account_keys=f'{{"{account}": "{stripe_key}"}}',
         stripe_api_base=stripe_url,
         database_connections=2,
         sweep_seconds=0,

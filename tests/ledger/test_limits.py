@@ -192,6 +192,13 @@ async def test_the_ledger_s_clock_does_not_matter(bucket: Bucket) -> None:
     assert (await bucket.lease(1)).slots == 1
 
 
+async def test_a_lease_leaves_commits_durable(bucket: Bucket) -> None:
+    """Only its own commit does not wait for the disk; the next one on the same connection does (I1)."""
+    async with open_pool(bucket.database.app_url, connections=1) as pool:
+        await LimitLedger(pool).lease(bucket.account, "create", rate_per_second=50, wanted=1)
+        assert await pool.fetchval("SHOW synchronous_commit") == "on"
+
+
 async def test_nothing_is_recorded_unasked(bucket: Bucket) -> None:
     """Grants are kept for proofs alone."""
     bucket.record_grants = False

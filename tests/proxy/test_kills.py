@@ -8,7 +8,7 @@ import pytest
 from activities.crash_points import ProxyPoint
 from deploy.postgres import Database
 from tests.proxy.stage import Caller, Said, issue
-from tests.proxy.two_proxies import TwoProxies, open_two_proxies
+from tests.proxy.two_proxies import Nursery, TwoProxies, open_two_proxies
 from workflows.domain.vault_keys import parse_vault_key
 
 GOOD, BAD = "pm_card_visa_k", "pm_card_chargeCustomerFail_k"
@@ -17,9 +17,11 @@ TESTED = tuple(ProxyPoint)
 
 
 @pytest.mark.parametrize("point", TESTED, ids=lambda point: point.value)
-async def test_a_proxy_killed_at(point: ProxyPoint, database: Database, tmp_path: Path) -> None:
+async def test_a_proxy_killed_at(
+    point: ProxyPoint, database: Database, nursery: Nursery, tmp_path: Path
+) -> None:
     """Killed at this point of a confirm: paid or declined once, and nothing stays held."""
-    async with open_two_proxies(database, tmp_path, count=1) as world:
+    async with open_two_proxies(database, tmp_path, nursery, count=1) as world:
         world.sim.seed("cus_k", GOOD, BAD)
         key = await issue(database, {"usd": 2 * AMOUNT})
         known = parse_vault_key(key)

@@ -9,12 +9,12 @@ import pytest
 
 from deploy.postgres import Database
 from tests.proxy.reckless import Case, draw_case, draw_faults
-from tests.proxy.two_proxies import TwoProxies, open_two_proxies
+from tests.proxy.two_proxies import Nursery, TwoProxies, open_two_proxies
 
 CLIENTS = 3
-BATCH = 24
+BATCH = 16
 SWEEP_SECONDS = 2.0
-BATCHES_OF_THE_PROOF = 100
+BATCHES_OF_THE_PROOF = 150
 SEED = int(os.environ.get("CHARGEONCE_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
 
 
@@ -62,19 +62,21 @@ async def check(case: Case) -> bool:
     return bool(refused)
 
 
-async def test_the_book_never_exceeds_the_cap(database: Database, tmp_path: Path) -> None:
+async def test_the_book_never_exceeds_the_cap(database: Database, nursery: Nursery, tmp_path: Path) -> None:
     """Reckless clients, faults, and two proxies killed at random: never one unit above the cap."""
     print(f"seed {SEED}: repeat with CHARGEONCE_TEST_SEED={SEED}")
-    async with open_two_proxies(database, tmp_path) as world:
+    async with open_two_proxies(database, tmp_path, nursery) as world:
         print(await run_batch(world, SEED * 1_000, BATCH), "kills", world.kills)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3_600)
-async def test_thousands_of_cases_never_exceed_the_cap(database: Database, tmp_path: Path) -> None:
+async def test_thousands_of_cases_never_exceed_the_cap(
+    database: Database, nursery: Nursery, tmp_path: Path
+) -> None:
     """The same over thousands of seeded cases, in batches that share the processes."""
     totals = {"cases": 0, "capped": 0}
-    async with open_two_proxies(database, tmp_path) as world:
+    async with open_two_proxies(database, tmp_path, nursery) as world:
         for batch in range(BATCHES_OF_THE_PROOF):
             for name, count in (await run_batch(world, batch * 1_000, BATCH)).items():
                 totals[name] += count

@@ -5,9 +5,10 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,17 +27,14 @@ START_SECONDS = 30.0
 class Nursery:
     """The process that forks proxies."""
 
-    process: asyncio.subprocess.Process
-    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    process: "subprocess.Popen[str]"
 
-    async def fork(self, environment: dict[str, str], log: Path) -> int:
+    def fork(self, environment: dict[str, str], log: Path) -> int:
         """Start a proxy and return its pid."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        async with self.busy:
-            order = json.dumps({"environment": environment, "log": str(log)})
-            self.process.stdin.write(f"{order}\n".encode())
-            return int(await asyncio.wait_for(self.process.stdout.readline(), START_SECONDS))
+        print(json.dumps({"environment": environment, "log": str(log)}), file=self.process.stdin, flush=True)
+        return int(self.process.stdout.readline())
 
 
 @dataclass
@@ -71,7 +69,7 @@ class ProxyProcess:
             "CHARGEONCE_PROXY_READY_FILE": str(ready),
             **more,
         }
-        self.pid = await self.nursery.fork(environment, self.folder / f"{self.name}.log")
+        self.pid = self.nursery.fork(environment, self.folder / f"{self.name}.log")
         async with asyncio.timeout(START_SECONDS):
             while not ready.exists() or not ready.read_text():
                 assert self.lives, self.log()
@@ -161,33 +159,23 @@ def proxy_environment(database: Database, sim_url: str) -> dict[str, str]:
     }
 
 
-@asynccontextmanager
-async def open_nursery(folder: Path) -> AsyncIterator[Nursery]:
+@contextmanager
+def open_nursery() -> Iterator[Nursery]:
     """Yield a process that forks proxies."""
-    with (folder / "nursery.log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.proxy.nursery"),
-            cwd=ROOT,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-        )
-    try:
+    command = (sys.executable, "-m", "tests.proxy.nursery")
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield Nursery(process)
-    finally:
-        if process.stdin is not None:
-            process.stdin.close()
-        await asyncio.wait_for(process.wait(), START_SECONDS)
 
 
 @asynccontextmanager
 async def open_two_proxies(
-    database: Database, folder: Path, *, count: int = 2, **settings: str
+    database: Database, folder: Path, nursery: Nursery, *, count: int = 2, **settings: str
 ) -> AsyncIterator[TwoProxies]:
     """Yield running proxies and end them afterwards."""
     async with (
         running_sim() as sim,
-        open_nursery(folder) as nursery,
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
         asyncpg.create_pool(database.owner_url, min_size=1, max_size=4) as owner,
     ):

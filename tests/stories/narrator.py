@@ -43,7 +43,7 @@ class Narrator:
 
     async def types(self, command: str, *, exit_code: int = 0) -> Document:
         """Type a command, expect its exit code, and return the object that its --json prints."""
-        print(f"  $ chargeonce {command.replace(str(self._home), '~')}")
+        print(f"  $ chargeonce {command.replace(f'{self._home.parent}/', '')}")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

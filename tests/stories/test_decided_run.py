@@ -71,7 +71,7 @@ def write_sources(folder: Path) -> tuple[Path, Path, Path]:
     known, march, april = folder / "known.csv", folder / "march.csv", folder / "april.csv"
     known.write_text("\n".join([header, *(f"{row},base" for row in rows)]) + "\n")
     march.write_text("\n".join([header, *(f"{row},base" for row in rows), *odd]) + "\n")
-    april.write_text("\n".join([header, *(f"{row},base" for row in rows[:150])]) + "\n")
+    april.write_text("\n".join([header, *(f"{row},base" for row in rows[:80])]) + "\n")
     return known, march, april
 
 

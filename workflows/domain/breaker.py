@@ -23,8 +23,11 @@ _OUTCOMES = _TURNED_DOWN | {State.SUCCEEDED, State.PROCESSING, State.NEEDS_CUSTO
 _VAULT_KEY = {
     "vault_key_revoked": "the run's vault key was revoked: issue another",
     "vault_key_expired": "the run's vault key has expired: issue another",
+    "vault_key_unknown": "the run's vault key was never issued: look at the worker's vault secret",
     "endpoint_not_allowed": "the run's vault key does not open this endpoint: issue one that does",
-    "wrong_scope": "the vault key is not one of this run and account: issue one that is",
+    "account_not_allowed": "the vault key is not for this account: issue one that is",
+    "mode_not_allowed": "the vault key is for the other mode, test or live: issue one that is for this",
+    "no_budget": "the vault key moves no money: issue one that does",
 }
 
 

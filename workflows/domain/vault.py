@@ -131,7 +131,7 @@ def match_endpoint(method: str, path: str) -> tuple[str, tuple[str, ...]] | None
     are letters, digits and underscores, since money is counted under them.
     """
     parts = path.split("/")
-    if len(parts) < 3 or parts[0] != "" or parts[1] != "v1":
+    if len(parts) < 3 or parts[0] != "" or parts[1] != "v1" or ID in parts:
         return None
     plain = f"{method} {path}"
     if plain in ENDPOINTS:

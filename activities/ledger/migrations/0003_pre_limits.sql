@@ -31,6 +31,10 @@ RETURN least(1, share + 0.02 * greatest(0, extract(epoch FROM moment - paused_un
 -- Leases at most `wanted` slots, none of them more than 5 seconds and one spacing ahead. Without any, the first
 -- free one is `first_in_seconds` away. A bucket further ahead than a lease or a pause (60 seconds) can take it
 -- shows that the clock was set back: it begins again within those.
+--
+-- Never call it inside a transaction that writes anything else: its commit does not wait for the disk, which
+-- would keep requests waiting. It need not: what is sent has an intent, whose commit comes later, does wait, and
+-- takes everything before it to the disk as well.
 CREATE FUNCTION lease_slots(
     of_account text, of_endpoint text, rate_per_second double precision, wanted integer, recorded boolean,
     OUT slots integer, OUT first_in_seconds double precision, OUT spacing_seconds double precision,
@@ -45,6 +49,7 @@ DECLARE
     ahead      interval;
     first_slot timestamptz;
 BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
     SELECT * INTO bucket FROM rate_limits
      WHERE account = of_account AND endpoint = of_endpoint FOR UPDATE;
     IF NOT FOUND THEN
