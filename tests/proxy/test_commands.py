@@ -119,10 +119,10 @@ async def test_the_proxy_is_a_process_of_its_own(stage: Stage, tmp_path: Path) -
     )
     try:
         async with asyncio.timeout(60):
-            while not ready.exists() or not ready.read_text():  # noqa: ASYNC240 - a file of a few bytes
+            while not ready.exists() or not ready.read_text():
                 assert proxy.returncode is None
                 await asyncio.sleep(0.02)
-        url = json.loads(ready.read_text())["url"]  # noqa: ASYNC240 - as above
+        url = json.loads(ready.read_text())["url"]
         health = await asyncio.to_thread(ask_json, url, "GET", "/_proxy/health")
         assert (health["ok"], health["accounts"], health["mode"]) == (True, [ACCOUNT], "test")
         proxy.send_signal(signal.SIGTERM)
