@@ -61,7 +61,7 @@ async def carry_one(scene: Scene, worker: Worker | None = None) -> End:
 async def test_i04_a_429_is_answered_by_the_same_key_later(
     scene: Scene, operation: Operation, retry_after: str | None, code: str
 ) -> None:
-    """429, for the rate or for a lock: same key again, nothing looked up or failed; only the rate slows down."""
+    """429, for the rate or a lock: same key again, nothing looked up or failed; only the rate slows down."""
     await scene.plan()
     headers = {} if retry_after is None else {"Retry-After": retry_after}
     scene.fault("error", status=429, code=code, headers=headers, operation=operation, times=2)
