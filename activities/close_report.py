@@ -14,6 +14,7 @@ from typing import Any
 from activities.accounts import Accounts
 from activities.double_charges import DoubleCharges, find_double_charges, not_checked
 from activities.ledger.closing import CloseFacts, close_with_report
+from activities.ledger.control import HOLD_ACTIONS
 from activities.ledger.database import Pool
 from activities.ledger.notifications import NotificationLedger
 from activities.ledger.runs import Run, RunLedger
@@ -25,7 +26,7 @@ from workflows.domain.errors import RefusedToStart, StaleWrite, invariant
 
 HOLDS_NAMED_MAX = 100
 MONEY_STATES = ("succeeded", "processing")
-_HELD_BY = {"paused": "paused", "canary_held": "canary", "breaker_opened": "breaker", "cap_reached": "cap"}
+_HELD_BY = {action: hold for hold, action in HOLD_ACTIONS.items()}
 _ENDS_HOLD = frozenset({"resumed", "canary_released", "breaker_closed", "cap_raised", "cancel_requested"})
 
 

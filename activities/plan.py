@@ -7,7 +7,7 @@ transaction is open.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from activities.accounts import Accounts
 from activities.crash_points import CrashPoint, reach
@@ -77,7 +77,8 @@ class Planner:
         )
         async with self._ledger.planning(terms) as writer:
             rows = RowStager(request, writer)
-            await rows.stage(source.batches(self._batch_rows))
+            async with aclosing(source.batches(self._batch_rows)) as batches:
+                await rows.stage(batches)
             lookups = await PaymentMethods(parts).resolve(writer)
             # Once more: what was read between the first look and now is what was asked for, or nothing is.
             await _refuse_changed(source, request)

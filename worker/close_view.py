@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 CHARGES_NAMED_MAX = 20
 
 
-def render_close(report: Mapping[str, Any] | None) -> Iterable["RenderableType"]:
+def render_close(run_id: str, report: Mapping[str, Any] | None) -> Iterable["RenderableType"]:
     """Yield the report of a closed run; nothing for one that is open or closed before there were reports."""
     if not report:
         return
@@ -22,7 +22,7 @@ def render_close(report: Mapping[str, Any] | None) -> Iterable["RenderableType"]
     if holds:
         rows = [(hold["kind"], hold["seconds"], hold["reason"], hold["ended_by"]) for hold in holds]
         yield table(("held by", "seconds", "why", "until"), rows)
-    yield from _render_double_charges(report["double_charges"])
+    yield from _render_double_charges(report["double_charges"], f"chargeonce verify {run_id}")
 
 
 def _render_durations(durations: Mapping[str, Any]) -> Iterable["RenderableType"]:
@@ -39,15 +39,15 @@ def _render_durations(durations: Mapping[str, Any]) -> Iterable["RenderableType"
         yield "it took longer than its limit"
 
 
-def _render_double_charges(check: Mapping[str, Any]) -> Iterable["RenderableType"]:
+def _render_double_charges(check: Mapping[str, Any], verify: str) -> Iterable["RenderableType"]:
     match check["verdict"]:
         case "clean":
             yield f"no double charge at Stripe (looked at {check['how']}, {check['requests']} requests)"
         case "not_checked":
-            yield f"double charges were not checked: {check['not_checked']}; ask with chargeonce verify"
+            yield f"double charges were not checked: {check['not_checked']}; ask with {verify}"
         case _:
-            yield f"DOUBLE CHARGES at Stripe: {check['found']} lines; see chargeonce verify"
+            yield f"DOUBLE CHARGES at Stripe: {check['found']} lines; see {verify}"
             named = list(check["charges"].items())[:CHARGES_NAMED_MAX]
             yield table(("charge", "paid by"), [(charge, ", ".join(intents)) for charge, intents in named])
     if check["surprises"]:
-        yield f"{check['surprises']} lines are paid otherwise than the ledger says: see chargeonce verify"
+        yield f"{check['surprises']} lines are paid otherwise than the ledger says: see {verify}"

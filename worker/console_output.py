@@ -45,7 +45,8 @@ class Output:
 
 def _print_parts(console: "Console", parts: Iterable["RenderableType"]) -> None:
     for part in parts:
-        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+        # As it stands: neither [bold] nor :key: in a reason or the name of a source means anything.
+        console.print(part, highlight=False, markup=False, emoji=False, soft_wrap=isinstance(part, str))
 
 
 def to_json(document: Mapping[str, Any]) -> str:

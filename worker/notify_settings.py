@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from activities.notifiers.destination import Destination
+from activities.notifiers.destination import LOOPBACK_HOSTS, Destination
 from activities.notifiers.mail import MailBox, parse_mail_server
 from activities.notifiers.slack import SlackChannel
 from activities.notifiers.webhook import Webhook
@@ -70,9 +70,13 @@ def _web_address(url: SecretStr, name: str) -> str:
     address = url.get_secret_value().strip()
     try:
         parts = urlsplit(address)
-        right = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK_HOSTS)
+        right = is_safe and bool(parts.hostname) and parts.port != 0
     except ValueError:
         right = False
     if not right:
-        raise RefusedToStart(f"{PREFIX}{name} can't be right: it begins with https:// and names a host")
+        raise RefusedToStart(
+            f"{PREFIX}{name} can't be right: it begins with https:// and names a host "
+            "(http:// is for receivers on this machine: the address itself may be a secret)"
+        )
     return address

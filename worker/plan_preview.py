@@ -91,16 +91,6 @@ def render_plan_versus_actual(report: Mapping[str, Any]) -> Iterable["Renderable
         )
 
 
-def describe_approval(run_id: str, plan_hash: str) -> str:
-    """Return the command that approves this plan of this run; only its reason is left to fill in."""
-    return f'chargeonce run approve {run_id} --hash {plan_hash} --reason "..."'
-
-
-def describe_cancel(run_id: str) -> str:
-    """Return the command that gives this run up; only its reason is left to fill in."""
-    return f'chargeonce run cancel {run_id} --reason "..."'
-
-
 async def read_plan(pool: Pool, run_id: str) -> Mapping[str, Any] | None:
     """Return `PlanSummary.document()` as it was recorded with a run's plan, or None where there is none."""
     for event in await ControlLedger(pool).events(run_id):

@@ -4,6 +4,26 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def describe_approval(run_id: str, plan_hash: str) -> str:
+    """Return the command that approves this plan of this run; only its reason is left to fill in."""
+    return f"chargeonce run approve {run_id} --hash {plan_hash} --reason ..."
+
+
+def describe_cancel(run_id: str) -> str:
+    """Return the command that gives this run up; only its reason is left to fill in."""
+    return f"chargeonce run cancel {run_id} --reason ..."
+
+
+def describe_resume(run_id: str) -> str:
+    """Return the command that lets this run go on; only its reason is left to fill in."""
+    return f"chargeonce run resume {run_id} --reason ..."
+
+
+def describe_recovery(run_id: str) -> str:
+    """Return the command that gives this run a new workflow; only its reason is left to fill in."""
+    return f"chargeonce run recover {run_id} --reason ..."
+
+
 def advise(document: Mapping[str, Any]) -> str | None:
     """Return why a run waits for a person and what to type; None where it does not.
 
@@ -16,9 +36,9 @@ def advise(document: Mapping[str, Any]) -> str | None:
         paused = f" (and is {document['hold']}: {document['hold_reason']})" if document["hold"] else ""
         return (
             f"it waits for the approval of its plan{paused}; nobody is charged before: "
-            f"chargeonce run approve {run} --hash {document['plan_hash']} --reason ..."
+            f"{describe_approval(run, document['plan_hash'])}"
         )
-    resume = f"chargeonce run resume {run} --reason ..."
+    resume = describe_resume(run)
     match document["hold"]:
         case None:
             return None

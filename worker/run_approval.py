@@ -13,8 +13,9 @@ from activities.three_totals import NO_BACKSTOP
 from worker.console_output import Output
 from worker.environment import load_settings
 from worker.failures import EXIT_REFUSED, EXIT_USAGE, CommandFailed
-from worker.plan_preview import describe_approval, describe_cancel, read_plan, render_plan
+from worker.plan_preview import read_plan, render_plan
 from worker.progress_display import progress_display
+from worker.run_advice import describe_approval, describe_cancel
 from worker.run_follow import follow_run
 from worker.run_start import StartCommand, is_attended
 from worker.settings import Settings

@@ -20,6 +20,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.ledger.runs import Run, RunLedger
+from worker.run_advice import describe_recovery
+from worker.run_view import ENDED_PHASES
 from worker.settings import Settings
 from worker.temporal_client import RunHandle
 from workflows.billing_run import BillingRun
@@ -27,7 +29,6 @@ from workflows.contracts import Approval, CapRaise, Decision, RunInput, RunReque
 from workflows.domain.errors import InvalidInput, RefusedToStart
 
 DECIDE_SECONDS = 20.0
-ENDED_PHASES = frozenset({"closed", "failed"})
 
 Made = TypeVar("Made", bound=Decision)
 
@@ -36,7 +37,7 @@ async def approve_run(client: Client, run_id: str, plan_hash: str, *, who: str, 
     """Let a planned run charge. `plan_hash` is the hash of the plan that was looked at, and of no other.
 
     Raises:
-        InvalidInput: `who`, `reason` or the hash is empty or too long.
+        InvalidInput: `who`, `reason` or the hash is empty, too long or no plain text.
         RefusedToStart: The plan has another hash, or there is nothing to approve; nothing has changed. Or
             nobody answered within 20 s, and the audit trail says what became of it.
     """
@@ -79,10 +80,10 @@ async def recover_run(
     """Start a new workflow for a run whose own is gone, and return its handle.
 
     The run goes on from where the ledger says: what waits for approval waits on, what is held stays held. A
-    slice of the old workflow that survived it somewhere commits no intent any more.
+    slice of the old workflow that survived it somewhere commits no intent any more for what it had claimed.
 
     Raises:
-        InvalidInput: `who` or `reason` is empty or too long.
+        InvalidInput: `who` or `reason` is empty, too long or no plain text.
         RefusedToStart: There is no such run, it has ended, or its workflow runs.
     """
     by = _decision(Decision, who=who, reason=reason)
@@ -153,7 +154,8 @@ async def _decide(client: Client, run_id: str, update: str, decision: Decision) 
         if error.status is RPCStatusCode.NOT_FOUND:
             raise RefusedToStart(
                 f"no workflow of {run_id} runs, so nothing has changed. Where `chargeonce run show {run_id}` "
-                f"says that it has not ended, its workflow was lost: chargeonce run recover {run_id}"
+                f"says that it has not ended, its workflow was lost: "
+                f"{describe_recovery(run_id)}"
             ) from error
         raise RefusedToStart(f"{_nobody_answered(run_id, update)} ({error.message})") from error
 
@@ -175,4 +177,7 @@ def _decision(kind: type[Made], **fields: object) -> Made:
         return kind.model_validate(fields)
     except ValidationError as error:
         wrong = ", ".join(sorted({str(part["loc"][0]) for part in error.errors() if part["loc"]}))
-        raise InvalidInput(f"{wrong} must say something, in at most 1,000 characters (200 for who)") from None
+        raise InvalidInput(
+            f"{wrong} can't be right: who and reason say something, in at most 200 and 1,000 characters, "
+            "without control characters; a cap is not negative"
+        ) from None

@@ -9,6 +9,7 @@ from activities.ledger.database import Pool, open_pool
 from activities.ledger.runs import RunLedger
 from worker.console_output import Output, table
 from worker.environment import load_settings
+from worker.run_advice import describe_resume
 from worker.run_control import approve_run, cancel_run, pause_run, raise_cap, recover_run, resume_run
 from worker.settings import Settings
 from worker.temporal_client import connect_temporal
@@ -141,7 +142,7 @@ def _render_decision(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     if document["canceling"]:
         yield "What is open is being canceled, at Stripe as well; then the run closes."
     elif document["hold"] == HoldKind.PAUSED:
-        yield f"Nothing new starts until: chargeonce run resume {document['run']} --reason ..."
+        yield f"Nothing new starts until: {describe_resume(document['run'])}"
     elif document["hold"] is not None:
         yield f"It is still held ({document['hold']}: {document['hold_reason']})."
 

@@ -134,7 +134,7 @@ def _render_run(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     yield from render_totals(document["totals"])
     yield from render_books(document["books"])
     yield from render_reasons(document["reasons"])
-    yield from render_close(document["report"])
+    yield from render_close(document["run"], document["report"])
     yield from _render_plan(document)
     waiting = [
         (

@@ -1,10 +1,11 @@
 """A source, looked at before anything starts: what can't be billed, and what the rest adds up to."""
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from activities.sources import Source, SourceProblem
+from activities.sources import Source, SourceLine, SourceProblem
 
 BATCH_ROWS = 2_000
 
@@ -58,17 +59,22 @@ async def check_source(source: Source) -> CheckedSource:
         RefusedToStart: The source can't be reached now.
     """
     checked = CheckedSource(source.spec, await source.fingerprint())
-    async for batch in source.batches(BATCH_ROWS):
-        for item in batch:
-            if isinstance(item, SourceProblem):
-                checked.problems.append(item)
-                continue
-            checked.lines += 1
-            checked.zero_amounts += item.amount_minor == 0
-            total = checked.totals.setdefault(item.currency, [0, 0])
-            total[0] += 1
-            total[1] += item.amount_minor
+    async with aclosing(source.batches(BATCH_ROWS)) as batches:
+        async for batch in batches:
+            for item in batch:
+                _count(checked, item)
     return checked
+
+
+def _count(checked: CheckedSource, item: SourceLine | SourceProblem) -> None:
+    if isinstance(item, SourceProblem):
+        checked.problems.append(item)
+        return
+    checked.lines += 1
+    checked.zero_amounts += item.amount_minor == 0
+    total = checked.totals.setdefault(item.currency, [0, 0])
+    total[0] += 1
+    total[1] += item.amount_minor
 
 
 async def not_looked_at(source: Source) -> CheckedSource:

@@ -78,7 +78,8 @@ class BillingRun(RunPlanning, RunSettling):
                 # Every slice that was begun has ended: nothing is in flight, so nothing can be orphaned.
                 await self._continue_as_new()
             elif self._is_held:
-                await self._settle_while_held()
+                if await self._settle_while_held() == 0:
+                    break  # slices are left to look at, and nothing is open in them: waiting would never end
             else:
                 await self._judge_canary()
         await workflow.execute_activity_method(

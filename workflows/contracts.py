@@ -6,13 +6,14 @@ Stripe. Messages are frozen pydantic models with counters and names in them, nev
 
 from abc import ABC, abstractmethod
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 from temporalio import activity
 
 
 class Message(BaseModel):
-    """The base of every message: frozen, and strict about unknown fields only on the way in from people."""
+    """The base of every message: frozen, and deaf to unknown fields, which a newer worker may send."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -25,11 +26,21 @@ class Timing(StrEnum):
     TESTS = "tests"
 
 
-class Decision(Message):
-    """Who decided something about a run, and why. Both end up in the run's audit trail."""
+# The ledger can't keep a NUL, and terminals obey the others: a decision with one of them is refused as it
+# comes in, since an activity that can never write it would keep every later decision waiting.
+_NO_CONTROL_CHARACTERS = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$"
+REASON_CHARACTERS_MAX = 1_000
+CAP_MINOR_MAX = 2**63 - 1  # a bigint
 
-    who: str = Field(min_length=1, max_length=200)
-    reason: str = Field(min_length=1, max_length=1_000)
+
+class Decision(Message):
+    """Who decided something about a run, and why. Both end up in the run's audit trail.
+
+    Line breaks and tabs are the only control characters that they may hold.
+    """
+
+    who: str = Field(min_length=1, max_length=200, pattern=_NO_CONTROL_CHARACTERS)
+    reason: str = Field(min_length=1, max_length=REASON_CHARACTERS_MAX, pattern=_NO_CONTROL_CHARACTERS)
 
 
 class HoldKind(StrEnum):
@@ -139,7 +150,7 @@ class Approval(Decision):
 class CapRaise(Decision):
     """Raise the cap of some currencies, in minor units. A cap never goes down."""
 
-    caps_minor: dict[str, int]
+    caps_minor: dict[str, Annotated[int, Field(ge=0, le=CAP_MINOR_MAX)]]
 
 
 class Hold(Decision):

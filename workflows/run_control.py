@@ -18,6 +18,7 @@ from workflows.notify import start_notifications
 
 with workflow.unsafe.imports_passed_through():
     from workflows.contracts import (
+        REASON_CHARACTERS_MAX,
         Approval,
         CapRaise,
         Decision,
@@ -42,7 +43,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.policies import TIMINGS, forever, ledger
 
 REFUSED = "Refused"  # the type of the error that a refused update ends with
-REASON_LENGTH_MAX = 1_000
 
 Request = TypeVar("Request")
 
@@ -216,14 +216,14 @@ class RunControl:
             self._update(probes=may_probe and progress.closes_by_itself)
 
     async def _hold(self, kind: HoldKind, reason: str) -> None:
-        hold = Hold(kind=kind, who=RULE, reason=reason[:REASON_LENGTH_MAX] or kind.value)
+        hold = Hold(kind=kind, who=RULE, reason=_one_line(reason) or kind.value)
         await self._rule(ControlActivities.hold_run, HoldRequest(run=self._key, hold=hold))
         if self._state.hold is kind and self._announced is not kind:
             self._announced = kind
             await start_notifications(self._key, self._request.timing)
 
     def _by_rule(self, reason: str) -> ControlRequest:
-        return ControlRequest(run=self._key, decision=Decision(who=RULE, reason=reason[:REASON_LENGTH_MAX]))
+        return ControlRequest(run=self._key, decision=Decision(who=RULE, reason=_one_line(reason)))
 
     async def _read_due(self) -> Due:
         """Ask the ledger what is due, and whether the run is held or being canceled."""
@@ -268,6 +268,12 @@ class RunControl:
 
     def _update(self, **changes: Any) -> None:
         self._state = self._state.model_copy(update=changes)
+
+
+def _one_line(reason: str) -> str:
+    # A reason that the contract refused here would stop the workflow itself.
+    printable = "".join(character if character.isprintable() else " " for character in reason)
+    return printable[:REASON_CHARACTERS_MAX]
 
 
 def _refused(reason: str) -> ApplicationError:

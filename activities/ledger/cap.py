@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -171,20 +171,28 @@ class CapLedger:
             try:
                 await self._answers.submit(told)
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-                _LOG.warning(json.dumps({"event": "answer_not_recorded", "call": told.call_id, "why": str(error)}))
+                _LOG.warning(
+                    json.dumps({"event": "answer_not_recorded", "call": told.call_id, "why": str(error)})
+                )
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(2 * pause_seconds, RECORD_PAUSE_SECONDS_MAX)
             else:
                 return
 
     async def _admit(self, asks: Sequence[Ask]) -> list[Admission]:
-        rows = await self._pool.fetch(_SQL["admit_calls"], [asdict(ask) for ask in asks], dict(self.accounts))
+        rows = await self._pool.fetch(
+            _SQL["admit_calls"], [_ask_row(ask) for ask in asks], dict(self.accounts)
+        )
         decided = {str(row["call_id"]): row for row in rows}
         return [_admission(decided[ask.call_id]) for ask in asks]
 
     async def _record(self, answers: Sequence[Told]) -> list[None]:
         reach(ProxyPoint.AFTER_REPLY)
-        await self._pool.execute(_SQL["record_call_answers"], [_answer_row(told) for told in answers])
+        alarms = await self._pool.fetchval(
+            _SQL["record_call_answers"], [_answer_row(told) for told in answers]
+        )
+        if alarms:
+            _LOG.error(json.dumps({"event": "proxy_alarm", "alarms": alarms, "see": "vault_alarms"}))
         reach(ProxyPoint.AFTER_ANSWER)
         return [None] * len(answers)
 
@@ -195,6 +203,15 @@ def _admission(row: "asyncpg.Record") -> Admission:
     return Admission(**values)
 
 
+# Not asdict(), which copies deeply: it took a seventh of the proxy's time.
+_ASK_FIELDS = tuple(field.name for field in fields(Ask) if field.name != "refused_detail")
+_TOLD_FIELDS = tuple(field.name for field in fields(Told) if field.name != "charges")
+
+
+def _ask_row(ask: Ask) -> dict[str, Any]:
+    return {name: getattr(ask, name) for name in _ASK_FIELDS}
+
+
 def _answer_row(told: Told) -> dict[str, Any]:
-    row = asdict(told)
-    return row if told.charges is not None else {name: row[name] for name in row if name != "charges"}
+    row = {name: getattr(told, name) for name in _TOLD_FIELDS}
+    return row if told.charges is None else row | {"charges": told.charges}

@@ -7,12 +7,13 @@ from typing import Any
 
 from activities.ledger import sql
 from activities.ledger.database import Connection, Pool
-from activities.ledger.runs import CLOSE_SECONDS_MAX, Run, close_on
-from workflows.domain.errors import RefusedToStart
+from activities.ledger.runs import Run, run_from
+from workflows.domain.errors import RefusedToStart, StaleWrite
 
 _SQL = sql.load("closing.sql")
 _RUNS = sql.load("runs.sql")
 _EVENTS = sql.load("control.sql")["run_events"]
+CLOSE_SECONDS_MAX = 600.0  # counting a million lines takes seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,11 @@ async def close_with_report(
         if row["phase"] != "closed":
             report = assemble(await _read_facts(connection, run_id, dict(row)))
             await connection.fetchrow(_SQL["write_report"], run_id, dict(report))
-        return await close_on(connection, run_id)
+        row = await connection.fetchrow(_RUNS["close_run"], run_id, timeout=CLOSE_SECONDS_MAX)
+        row = row or await connection.fetchrow(_RUNS["read_run"], run_id)
+        if row is None or row["phase"] != "closed":
+            raise StaleWrite(f"run {run_id} still has open charges")
+        return run_from(row)
 
 
 async def _read_facts(connection: Connection, run_id: str, run: Mapping[str, Any]) -> CloseFacts:

@@ -165,8 +165,8 @@ class ControlLedger:
                 )
                 return Ruling(changed=event is not None)
         run = await self.standing(run_id)
-        if run.phase in {"locked", "planned"} and not run.canceling:
-            return Ruling(refused=f"{run_id} has no plan with anything to charge, and so no cap yet")
+        if run.is_open and not run.canceling:
+            return Ruling(refused=f"{run_id} has no plan with anything to charge, and so no cap")
         return _refuse(run_id, run, "given a higher cap")
 
     async def recover(self, run_id: str, *, owner_before: str, owner: str, who: str, reason: str) -> Ruling:

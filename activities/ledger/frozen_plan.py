@@ -58,7 +58,7 @@ class FrozenPlan:
         self.moved = False
 
     async def plan_hash(self) -> str:
-        """Return SHA-256 over every line's identity, currency, amount, payment method and reason, in hex."""
+        """Return SHA-256, in hex, over what every line would send, or why it sends nothing."""
         return str(await self._connection.fetchval(_SQL["hash_plan"], timeout=STATEMENT_SECONDS_MAX))
 
     async def totals(self) -> list[PlanTotal]:

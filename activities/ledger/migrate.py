@@ -39,8 +39,8 @@ GRANT INSERT (budget, currency, cap_minor, daily) ON vault_budgets TO {role};
 # functions only.
 _PROXY_GRANTS = """
 GRANT USAGE ON SCHEMA public TO {role};
-GRANT SELECT ON ledger_clock, billing_runs, vault_keys, vault_budgets, vault_calls, vault_answers,
-    vault_intents, vault_open, vault_alarms, vault_audit, vault_standing TO {role};
+GRANT SELECT ON vault_keys, vault_budgets, vault_calls, vault_answers, vault_intents, vault_open,
+    vault_alarms, vault_audit, vault_standing TO {role};
 GRANT EXECUTE ON FUNCTION vault_admit(jsonb, jsonb), vault_answer(jsonb), vault_due(integer, interval)
     TO {role};
 """

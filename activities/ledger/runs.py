@@ -8,11 +8,10 @@ from typing import Any
 import asyncpg
 
 from activities.ledger import sql
-from activities.ledger.database import Connection, Pool
+from activities.ledger.database import Pool
 from workflows.domain.errors import RefusedToStart, StaleWrite
 
 _SQL = sql.load("runs.sql")
-CLOSE_SECONDS_MAX = 600.0  # counting a million lines takes seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +127,6 @@ class RunLedger:
         """Record that all slices are through. A repeated call changes nothing."""
         await self._pool.fetchrow(_SQL["begin_settling"], run_id)
 
-    async def close(self, run_id: str) -> Run:
-        """Freeze the counts and close. A run that is closed already is returned as it is.
-
-        Raises:
-            StaleWrite: Some charge is not settled after all.
-        """
-        async with self._pool.acquire() as connection:
-            return await close_on(connection, run_id)
-
     async def counts(self, run_id: str) -> dict[str, int]:
         """Return lines by standing (I9: they add up to `selected`)."""
         rows = await self._pool.fetch(_SQL["run_counts"], run_id)
@@ -160,22 +150,6 @@ class RunLedger:
 
 def _no_run(run_id: str) -> RefusedToStart:
     return RefusedToStart(f"there is no run {run_id!r} in the ledger: see `chargeonce run list`")
-
-
-async def close_on(connection: Connection, run_id: str) -> Run:
-    """Close a run, for whoever has more to write in the same transaction.
-
-    Raises:
-        StaleWrite: Some charge is not settled after all.
-        RefusedToStart: There is no such run.
-    """
-    row = await connection.fetchrow(_SQL["close_run"], run_id, timeout=CLOSE_SECONDS_MAX)
-    row = row or await connection.fetchrow(_SQL["read_run"], run_id)
-    if row is None:
-        raise _no_run(run_id)
-    if row["phase"] != "closed":
-        raise StaleWrite(f"run {run_id} still has open charges")
-    return run_from(row)
 
 
 def run_from(row: asyncpg.Record) -> Run:

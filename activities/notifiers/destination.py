@@ -12,6 +12,9 @@ from workflows.domain.errors import ChargeonceError
 
 TRY_SECONDS_MAX = 10.0
 BODY_BYTES_MAX = 64 * 1024
+LOOPBACK_HOSTS = frozenset(
+    {"localhost", "127.0.0.1", "::1"}
+)  # where nothing that is in the clear is overheard
 
 Payload = Mapping[str, Any]
 

@@ -16,13 +16,12 @@ from email.message import EmailMessage
 from email.utils import formatdate, parseaddr
 from urllib.parse import unquote, urlsplit
 
-from activities.notifiers.destination import TRY_SECONDS_MAX, NotDelivered, Payload
+from activities.notifiers.destination import LOOPBACK_HOSTS, TRY_SECONDS_MAX, NotDelivered, Payload
 from activities.notifiers.wording import headline, text_of
 from workflows.domain.errors import RefusedToStart
 
 SESSION_SECONDS_MAX = 3 * TRY_SECONDS_MAX  # each step of it may take TRY_SECONDS_MAX
 _PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def parse_mail_server(url: str) -> MailServer:
         )
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password) if parts.password else None
-    if user is not None and scheme == "smtp" and host not in _LOOPBACK:
+    if user is not None and scheme == "smtp" and host not in LOOPBACK_HOSTS:
         raise RefusedToStart("the SMTP URL would send a password in the clear: smtp+starttls:// or smtps://")
     return MailServer(scheme, host, port or _PORTS[scheme], user, password)
 

@@ -13,7 +13,7 @@ _HOLDS = {
 }
 _CHECKS = {
     "clean": "no double charge was found at Stripe",
-    "not_checked": "Stripe could not be asked about double charges: run `chargeonce verify`",
+    "not_checked": "Stripe could not be asked about double charges: ask with chargeonce verify {run}",
 }
 
 
@@ -66,7 +66,8 @@ def _closing(payload: Payload) -> Iterator[str]:
     if payload.get("canceled_by_request"):
         yield "it was canceled on request"
     if not payload.get("double_charges"):
-        yield _CHECKS.get(str(payload.get("double_charge_check")), "double charges were not looked for")
+        told = _CHECKS.get(str(payload.get("double_charge_check")), "double charges were not looked for")
+        yield told.replace("{run}", str(payload.get("run")))
     seconds = payload.get("seconds")
     if isinstance(seconds, int | float):
         late = ", longer than its limit" if payload.get("within_limit") is False else ""

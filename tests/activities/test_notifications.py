@@ -9,7 +9,6 @@ from temporalio.testing import ActivityEnvironment
 from activities.ledger.control import ControlLedger
 from activities.ledger.database import open_pool
 from activities.ledger.notifications import NotificationLedger
-from activities.ledger.runs import RunLedger
 from activities.notifiers.destination import Destination
 from activities.notifiers.slack import SlackChannel
 from activities.notifiers.webhook import Webhook
@@ -18,6 +17,7 @@ from deploy.postgres import Database
 from tests.activities.books import ACCOUNT, PERIOD, RUN, Books
 from tests.activities.receivers import web_receiver
 from tests.activities.test_notifiers import SECRET, signature_of
+from tests.ledger.planting import close_run
 from workflows.contracts import RunKey
 from workflows.domain.errors import StaleWrite
 from workflows.notify_contracts import Claim, Claimed, Waiting
@@ -67,8 +67,8 @@ async def tries(books: Books) -> list[tuple[str, str | None]]:
 
 async def test_a_close_announces_itself_to_everybody_once(books: Books) -> None:
     """The close writes one row per destination, with the same id and counts, and a second close none."""
-    await RunLedger(books.pool).close(RUN)
-    await RunLedger(books.pool).close(RUN)
+    await close_run(books.pool, RUN)
+    await close_run(books.pool, RUN)
     found = await NotificationLedger(books.pool).newest(run_id=RUN, limit=10)
     assert sorted((one["destination"], one["kind"], one["state"], one["tries"]) for one in found) == [
         ("slack", "run_closed", "waiting", 0),
@@ -86,7 +86,7 @@ async def test_a_payload_has_no_customer_in_it(books: Books) -> None:
     control = ControlLedger(books.pool)
     await control.hold(RUN, "breaker", who="rule", reason="No such customer: 'cus_hostile'")
     await control.resume(RUN, who="somebody", reason="cus_hostile is fine")
-    await RunLedger(books.pool).close(RUN)
+    await close_run(books.pool, RUN)
     for payload in await payloads(books):
         text = json.dumps(payload)
         assert not any(word in text for word in ("cus_", "pi_", "pm_", "somebody", "No such"))
@@ -96,7 +96,7 @@ async def test_a_close_that_fails_announces_nothing(books: Books) -> None:
     """The rows are in the transaction of the close: where it does not commit, there are none."""
     await books.pool.execute("UPDATE charges SET state = 'canceling' WHERE customer = 'cus_other'")
     with pytest.raises(StaleWrite):
-        await RunLedger(books.pool).close(RUN)
+        await close_run(books.pool, RUN)
     async with books.pool.acquire() as connection:
         transaction = connection.transaction()
         await transaction.start()
@@ -149,14 +149,14 @@ async def test_with_nobody_to_tell_there_are_no_rows(database: Database) -> None
     async with open_pool(database.app_url, connections=2) as pool:
         books = Books(pool, gateway=None, sim=None)  # type: ignore[arg-type]
         await books.open_run("charging")
-        await RunLedger(pool).close(RUN)
+        await close_run(pool, RUN)
         assert await pool.fetchval("SELECT count(*) FROM run_events") == 1
         assert await pool.fetchval("SELECT count(*) FROM notifications") == 0
 
 
 async def test_what_is_taken_belongs_to_its_deliverer(books: Books) -> None:
     """A deliverer finds its own again after a lost answer; another gets only what nobody has taken."""
-    await RunLedger(books.pool).close(RUN)
+    await close_run(books.pool, RUN)
     taken = await claim(books)
     assert sorted(taken) == ["slack", "webhook"]
     assert await claim(books) == taken
@@ -165,7 +165,7 @@ async def test_what_is_taken_belongs_to_its_deliverer(books: Books) -> None:
 
 async def test_failures_and_the_success_are_in_the_journal(books: Books) -> None:
     """Two tries fail and the third is taken: three rows, one id, and a signature that holds each time."""
-    await RunLedger(books.pool).close(RUN)
+    await close_run(books.pool, RUN)
     waiting = (await claim(books))["webhook"]
     async with web_receiver(503, 500) as receiver:
         deliver = activities(books, Webhook(f"{receiver.url}/hush-hush", SECRET)).deliver_notification
@@ -191,7 +191,7 @@ async def test_failures_and_the_success_are_in_the_journal(books: Books) -> None
 
 async def test_a_try_whose_process_died_is_repeated(books: Books) -> None:
     """What was sent and not recorded is sent again with the same id, and the journal says so."""
-    await RunLedger(books.pool).close(RUN)
+    await close_run(books.pool, RUN)
     waiting = (await claim(books))["webhook"]
     async with web_receiver() as receiver:
         webhook = Webhook(receiver.url, SECRET)
@@ -206,7 +206,7 @@ async def test_a_try_whose_process_died_is_repeated(books: Books) -> None:
 
 async def test_giving_up_raises_an_alarm_once(books: Books) -> None:
     """The audit trail of the run says what was not delivered, after how many tries, and what came last."""
-    await RunLedger(books.pool).close(RUN)
+    await close_run(books.pool, RUN)
     waiting = (await claim(books))["slack"]
     async with web_receiver(410) as receiver:
         channel = activities(books, SlackChannel(receiver.url))
@@ -224,7 +224,7 @@ async def test_giving_up_raises_an_alarm_once(books: Books) -> None:
 
 async def test_a_success_that_comes_late_is_one(books: Books) -> None:
     """A try that was given up while it was on its way, and then taken, counts as delivered."""
-    await RunLedger(books.pool).close(RUN)
+    await close_run(books.pool, RUN)
     waiting = (await claim(books))["slack"]
     ledger = NotificationLedger(books.pool)
     one_try = await ledger.begin(waiting.notification_id)
@@ -238,7 +238,7 @@ async def test_a_success_that_comes_late_is_one(books: Books) -> None:
 
 async def test_a_worker_without_the_destination_says_so(books: Books) -> None:
     """A worker that was given other destinations fails the try, and another may succeed."""
-    await RunLedger(books.pool).close(RUN)
+    await close_run(books.pool, RUN)
     waiting = (await claim(books))["slack"]
     with pytest.raises(ApplicationError, match="knows no such destination"):
         await ActivityEnvironment().run(activities(books).deliver_notification, waiting)
@@ -246,7 +246,7 @@ async def test_a_worker_without_the_destination_says_so(books: Books) -> None:
 
 async def test_nobody_rewrites_what_was_to_be_told(books: Books) -> None:
     """Workers may end a notification, but neither change nor remove what it says."""
-    await RunLedger(books.pool).close(RUN)
+    await close_run(books.pool, RUN)
     for statement in (
         "UPDATE notifications SET payload = '{}'",
         "DELETE FROM notifications",

@@ -10,7 +10,7 @@ from activities import crash_points, payment_methods
 from activities.crash_points import CrashPoint
 from activities.ledger.control import ControlLedger
 from activities.ledger.runs import RunLedger
-from tests.activities.planning import RUN_ID, Plans, write_lines
+from tests.activities.planning import HEADER, RUN_ID, Plans, write_lines
 from workflows.contracts import Canary
 from workflows.domain.errors import InvalidInput, NothingWasSent
 from workflows.domain.periods import Period
@@ -84,6 +84,21 @@ async def test_the_hash_is_of_what_is_charged(plans: Plans) -> None:
     for other in ("cus_2,usd,201,pm_2", "cus_2,eur,200,pm_2", "cus_2,usd,200,pm_3", "cus_3,usd,200,pm_2"):
         assert await hash_of(lines[0], other) != first, other
     assert await hash_of(lines[0]) != first
+
+
+async def test_the_hash_covers_what_the_customer_reads(plans: Plans) -> None:
+    """The description is sent with the charge: another one, or the same on another line, is another plan."""
+
+    async def hash_of(*descriptions: str) -> str:
+        rows = [f'cus_{number},usd,100,pm_1,"{text}"' for number, text in enumerate(descriptions)]
+        path = plans.write(*rows, header=f"{HEADER.strip()},description\n")
+        return (await plans.planner().preview(plans.request(path))).plan_hash
+
+    first = await hash_of("March", "April")
+    assert await hash_of("March", "April") == first
+    assert await hash_of("March", "May") != first
+    assert await hash_of("March", "") != first
+    assert await hash_of("", "MarchApril") != await hash_of("MarchApril", "")
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,6 +10,7 @@ from activities.ledger.frozen_plan import PlanRecord
 from activities.ledger.runs import RunLedger
 from tests.activities.planning import RUN_ID, Plans
 from tests.activities.scene import API_KEY
+from tests.ledger.planting import close_run
 from workflows.contracts import BelowMinimum
 from workflows.domain.errors import InvalidInput, StaleWrite
 from workflows.domain.money import minimum_minor
@@ -108,7 +109,7 @@ async def test_what_another_run_has_is_named_with_that_run(plans: Plans) -> None
     plans.scene.sim.seed("cus_1", "pm_card_visa_1")
     await plans.planned("cus_1,usd,100,", "cus_2,usd,100,pm_2")
     await plans.scene.pool.execute("UPDATE charges SET state = 'succeeded'")
-    await RunLedger(plans.scene.pool).close(RUN_ID)
+    await close_run(plans.scene.pool, RUN_ID)
     source = plans.write("cus_1,usd,100,", "cus_2,usd,0,pm_2", "cus_3,usd,100,pm_3")
     request = await plans.locked(source, run_id=LATER)
     preview = await plans.planner().preview(request)
@@ -128,7 +129,7 @@ async def test_a_line_that_was_never_sent_is_taken_over(plans: Plans) -> None:
     before = {charge.customer: charge for charge in await ledger.claim_due(RUN_ID, limit=10)}
     await pool.execute("UPDATE charges SET state = 'canceled' WHERE customer IN ('cus_1', 'cus_4')")
     await pool.execute("UPDATE charges SET state = 'succeeded' WHERE customer = 'cus_3'")
-    await RunLedger(pool).close(RUN_ID)
+    await close_run(pool, RUN_ID)
     rows = ("cus_1,eur,900,pm_9", "cus_2,usd,200,pm_2", "cus_3,usd,100,pm_3", "cus_4,usd,0,pm_4")
     run = await plans.planned(*rows, run_id=LATER)
     assert (run.selected, run.phase) == (4, "charging")
@@ -153,7 +154,7 @@ async def test_a_line_that_was_sent_once_is_not_taken_over(plans: Plans) -> None
     pool = plans.scene.pool
     await plans.planned("cus_1,usd,100,pm_1")
     await pool.execute("UPDATE charges SET state = 'canceled', create_version = 1")
-    await RunLedger(pool).close(RUN_ID)
+    await close_run(pool, RUN_ID)
     await plans.planned("cus_1,usd,100,pm_1", run_id=LATER)
     assert await plans.skipped(LATER) == {
         "cus_1": (SkipReason.ALREADY_CHARGED, f"by run {RUN_ID}, now canceled")
@@ -165,7 +166,7 @@ async def test_a_line_that_moves_on_while_it_is_taken_over_is_planned_again(plan
     pool = plans.scene.pool
     await plans.planned("cus_1,usd,100,pm_1")
     await pool.execute("UPDATE charges SET state = 'canceled'")
-    await RunLedger(pool).close(RUN_ID)
+    await close_run(pool, RUN_ID)
     request = await plans.locked(plans.write("cus_1,usd,100,pm_1"), run_id=LATER)
     planner = plans.planner()
     async with planner._frozen(request) as (plan, summary):

@@ -1,9 +1,9 @@
 """After a run every line that was planned and not charged has its reason, and the sums agree."""
 
-from activities.ledger.runs import RunLedger
 from activities.plan_versus_actual import Difference, compare
 from tests.activities.planning import RUN_ID, Plans
 from tests.activities.scene import DECLINING_CARD, GOOD_CARD
+from tests.ledger.planting import close_run
 
 
 async def test_what_was_not_charged_as_planned_has_its_reason(plans: Plans) -> None:
@@ -22,7 +22,7 @@ async def test_what_was_not_charged_as_planned_has_its_reason(plans: Plans) -> N
     assert [part.standing for part in open_still.currencies["usd"].differences] == ["not_started"]
     assert open_still.adds_up
     await scene.work()
-    await RunLedger(scene.pool).close(RUN_ID)
+    await close_run(scene.pool, RUN_ID)
     await plans.planned("cus_4,usd,70,pm_4", run_id=f"{RUN_ID}/r2")
 
     found = await compare(scene.pool, RUN_ID)

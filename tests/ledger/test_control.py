@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Sequence
 
 import asyncpg
 import pytest
@@ -8,7 +9,17 @@ from activities.ledger.control import ControlLedger, Ruling
 from activities.ledger.database import Pool
 from activities.ledger.runs import RunLedger
 from deploy.postgres import Database
-from tests.ledger.planting import ACCOUNT, PERIOD, RUN, claim_one, freeze_clock, intend, plant, run_as_owner
+from tests.ledger.planting import (
+    ACCOUNT,
+    PERIOD,
+    RUN,
+    claim_one,
+    close_run,
+    freeze_clock,
+    intend,
+    plant,
+    run_as_owner,
+)
 from workflows.domain.errors import RefusedToStart, StaleWrite
 from workflows.domain.states import State
 
@@ -37,8 +48,8 @@ def runs(pool: Pool) -> RunLedger:
     return RunLedger(pool)
 
 
-async def make_run(pool: Pool, phase: str) -> None:
-    """Insert a run that has come so far, with caps in two currencies once it has a plan."""
+async def make_run(pool: Pool, phase: str, *, currencies: Sequence[str] = ("usd", "eur")) -> None:
+    """Insert a run that has come so far, with caps in two currencies or others once it has a plan."""
     planned = phase != "locked"
     approved = phase in {"charging", "settling"}
     await pool.execute(
@@ -52,7 +63,7 @@ async def make_run(pool: Pool, phase: str) -> None:
         HASH if approved else None,
     )
     if planned:
-        await pool.executemany(_TOTAL, [(RUN, "usd"), (RUN, "eur")])
+        await pool.executemany(_TOTAL, [(RUN, currency) for currency in currencies])
 
 
 async def actions(control: ControlLedger) -> list[str]:
@@ -193,26 +204,22 @@ async def test_a_cancel_is_never_undone(pool: Pool, control: ControlLedger, phas
     assert await pool.fetchval("SELECT reason FROM billing_runs") == "canceled by ops@host: a good reason"
 
 
-async def test_a_run_that_was_canceled_before_its_approval_closes(
-    pool: Pool, control: ControlLedger, runs: RunLedger
-) -> None:
+async def test_a_run_that_was_canceled_before_its_approval_closes(pool: Pool, control: ControlLedger) -> None:
     """From `planned` a run closes only by a cancel; its reason and its last event say so."""
     await make_run(pool, "planned")
     with pytest.raises(StaleWrite):
-        await runs.close(RUN)
+        await close_run(pool)
     await control.request_cancel(RUN, **BY)
-    closed = await runs.close(RUN)
+    closed = await close_run(pool)
     assert (closed.phase, closed.reason) == ("closed", "canceled by ops@host: a good reason")
     assert await actions(control) == ["cancel_requested", "closed"]
 
 
-async def test_a_run_that_has_ended_takes_no_decision(
-    pool: Pool, control: ControlLedger, runs: RunLedger
-) -> None:
+async def test_a_run_that_has_ended_takes_no_decision(pool: Pool, control: ControlLedger) -> None:
     """What is closed stays as it is, and every refusal says so."""
     await make_run(pool, "settling")
     await control.hold(RUN, "paused", **BY)
-    await runs.close(RUN)
+    await close_run(pool)
     refusals = [
         await control.hold(RUN, "paused", **BY),
         await control.resume(RUN, **BY),
@@ -267,7 +274,13 @@ async def test_caps_go_up_together_or_not_at_all(
 async def test_a_run_without_a_plan_has_no_cap(pool: Pool, control: ControlLedger) -> None:
     """There is nothing to raise yet."""
     await make_run(pool, "locked")
-    assert "no cap yet" in ((await control.raise_cap(RUN, {"usd": 1}, **BY)).refused or "")
+    assert "no cap" in ((await control.raise_cap(RUN, {"usd": 1}, **BY)).refused or "")
+
+
+async def test_a_run_that_charges_nobody_has_no_cap_to_raise(pool: Pool, control: ControlLedger) -> None:
+    """It is refused for good: an answer that said to try again would be tried for ever."""
+    await make_run(pool, "charging", currencies=())
+    assert "no cap" in ((await control.raise_cap(RUN, {"usd": 1}, **BY)).refused or "")
 
 
 async def test_the_database_itself_lowers_no_cap(pool: Pool) -> None:

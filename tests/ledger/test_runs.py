@@ -8,7 +8,7 @@ from activities.ledger.frozen_plan import PlanTerms
 from activities.ledger.planning import PlanLedger, SkippedRow, StagedLine
 from activities.ledger.runs import Run, RunLedger
 from deploy.postgres import Database
-from tests.ledger.planting import commit_plan, finish_plan, run_as_owner
+from tests.ledger.planting import close_run, commit_plan, finish_plan, run_as_owner
 from workflows.domain.errors import RefusedToStart, StaleWrite
 from workflows.domain.keys import Identity
 
@@ -124,7 +124,7 @@ async def test_what_another_run_owns_is_skipped_with_its_owner(runs: RunLedger, 
     """A later run for the same period plans only what is missing."""
     await plan(pool)
     await pool.execute("UPDATE charges SET state = 'succeeded'")
-    await runs.close(RUN)
+    await close_run(pool)
     later = await plan(pool, f"{RUN}/r2", lines=7)
     assert later.selected == 8
     assert await runs.counts(later.run_id) == {"planned": 2, "skipped_rows": 6}
@@ -132,24 +132,24 @@ async def test_what_another_run_owns_is_skipped_with_its_owner(runs: RunLedger, 
     assert all(RUN in row["detail"] for row in owners)
 
 
-async def test_a_run_closes_only_over_settled_lines(runs: RunLedger, pool: Pool) -> None:
+async def test_a_run_closes_only_over_settled_lines(pool: Pool) -> None:
     """Nobody is forgotten: while a line is open the run stays open, and closing twice changes nothing."""
     await plan(pool)
     with pytest.raises(StaleWrite):
-        await runs.close(RUN)
+        await close_run(pool)
     await pool.execute("UPDATE charges SET state = 'canceled'")
-    closed = await runs.close(RUN)
+    closed = await close_run(pool)
     assert closed.counts == {"canceled": 5, "skipped_rows": 1, "taken_over": 0}
-    assert await runs.close(RUN) == closed
+    assert await close_run(pool) == closed
 
 
-async def test_a_run_with_a_lost_line_can_not_close(runs: RunLedger, pool: Pool, database: Database) -> None:
+async def test_a_run_with_a_lost_line_can_not_close(pool: Pool, database: Database) -> None:
     """The database itself refuses counts that do not add up to what was selected (I9)."""
     await plan(pool)
     await pool.execute("UPDATE charges SET state = 'canceled'")
     await run_as_owner(database, "DELETE FROM skipped_rows")
     with pytest.raises(asyncpg.CheckViolationError, match="6 lines were selected, but 5"):
-        await runs.close(RUN)
+        await close_run(pool)
 
 
 async def test_a_run_that_is_not_there_is_refused(runs: RunLedger) -> None:

@@ -147,6 +147,12 @@ def test_a_closed_stdout_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) ->
         Output(as_json=as_json).result({"lines": 1}, lambda: ["a line"])
 
 
+def test_a_text_is_printed_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    """A reason or the name of a source is no markup and holds no emoji, whatever it looks like."""
+    Output(as_json=False).result({}, lambda: ["entry:key:march [bold]why"])
+    assert capsys.readouterr().out == "entry:key:march [bold]why\n"
+
+
 def test_a_preview_adds_up_and_starts_nothing(tmp_path: Path) -> None:
     """With nothing configured --preview shows lines, sums per currency and skips of the file alone."""
     source = tmp_path / "bad.csv"

@@ -5,6 +5,7 @@ from rich.console import Console
 
 from worker.close_view import render_close
 
+RUN = "billing-run/acct_1/2031-03"
 CHECKED = {"verdict": "clean", "how": "the account's time window", "requests": 3, "surprises": 0}
 REPORT: dict[str, Any] = {
     "durations": {
@@ -28,7 +29,7 @@ REPORT: dict[str, Any] = {
 def shown(report: dict[str, Any] | None) -> str:
     """Return what a terminal of 200 columns shows."""
     console = Console(file=io.StringIO(), width=200)
-    for part in render_close(report):
+    for part in render_close(RUN, report):
         console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -48,7 +49,7 @@ def test_a_check_without_an_answer_is_not_shown_as_one() -> None:
     """Not checked says why, and what is left to do."""
     check = {**CHECKED, "verdict": "not_checked", "not_checked": "HTTP 500", "surprises": 2}
     text = shown({**REPORT, "double_charges": check})
-    assert "double charges were not checked: HTTP 500; ask with chargeonce verify" in text
+    assert f"double charges were not checked: HTTP 500; ask with chargeonce verify {RUN}" in text
     assert "2 lines are paid otherwise than the ledger says" in text
     assert "no double charge" not in text
 

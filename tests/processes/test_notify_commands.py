@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from activities.ledger.database import open_pool
-from activities.ledger.runs import RunLedger
 from deploy.postgres import Database
 from tests.activities.books import RUN, Books
 from tests.conftest import drive
+from tests.ledger.planting import close_run
 from worker.cli import app
 from worker.notify_settings import NotifySettings
 from workflows.domain.errors import RefusedToStart
@@ -74,6 +74,7 @@ def test_destinations_are_what_the_environment_says(
         ({**WEBHOOK, "WEBHOOK_URL": "ftp://ops.example/hush-hush"}, "WEBHOOK_URL can't be right"),
         ({**WEBHOOK, "WEBHOOK_URL": "https://[hush-hush"}, "WEBHOOK_URL can't be right"),
         ({"SLACK_URL": "hush-hush"}, "SLACK_URL can't be right"),
+        ({"SLACK_URL": "http://chat.example/hush-hush"}, "SLACK_URL can't be right"),
         ({**MAIL, "SMTP_URL": "smtp://u:hush-hush@mail.example"}, "in the clear"),
         ({"SMTP_URL": MAIL["SMTP_URL"]}, "EMAIL_TO is not set"),
         ({**MAIL, "EMAIL_TO": " , "}, "no recipient"),
@@ -136,7 +137,7 @@ def test_the_outbox_can_be_listed(database: Database, monkeypatch: pytest.Monkey
     async def close() -> None:
         async with open_pool(database.app_url, connections=1, destinations=["slack"]) as pool:
             await Books(pool, gateway=None, sim=None).open_run()  # type: ignore[arg-type]
-            await RunLedger(pool).close(RUN)
+            await close_run(pool, RUN)
 
     drive(close())
     monkeypatch.setenv("CHARGEONCE_DATABASE_URL", database.app_url)

@@ -27,7 +27,8 @@ def test_what_is_no_cap_is_refused(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "reason"), [("", "why"), ("ops", ""), ("o" * 201, "why"), ("ops", "y" * 1_001)]
+    ("who", "reason"),
+    [("", "why"), ("ops", ""), ("o" * 201, "why"), ("ops", "y" * 1_001), ("ops", "\0"), ("\x1b[2J", "why")],
 )
 def test_a_decision_says_who_and_why(who: str, reason: str) -> None:
     """It is refused before any workflow hears of it."""

@@ -84,7 +84,8 @@ class Case:
             self._pay_anew,
             self._pay_anew,
             self._confirm_again,
-            self._confirm_again,
+            self._confirm_twice,
+            self._confirm_twice,
             self._pay_in_one_call,
             self._change_the_amount,
             self._authorize,
@@ -159,6 +160,13 @@ class Case:
             card = self.dice.choice([self.good_card, self.bad_card])
             await self._confirm(self.dice.choice(payment.intents), self._random_key(), card)
 
+    async def _confirm_twice(self, payment: Payment) -> None:
+        """T11: the first confirm may still be paid when the second is declined."""
+        intent = await self._create(payment, self._random_key())
+        if intent:
+            await self._confirm(intent, self._random_key(), self.good_card)
+            await self._confirm(intent, self._random_key(), self.bad_card)
+
     async def _pay_in_one_call(self, payment: Payment) -> None:
         await self._create(payment, self._random_key(), confirm="true", off_session="true")
 
@@ -220,6 +228,6 @@ def draw_faults(dice: random.Random) -> list[dict[str, Any]]:
         fault("down", "before", intents, 0.03, kind="error", status=503),
         fault("page", "after", intents, 0.03, kind="html", status=502),
         fault("stored", "before", confirm, 0.06, kind="error", status=500, stored=True, book=0.5),
-        fault("late", "before", confirm, 0.06, kind="late", seconds=30),
+        fault("late", "before", confirm, 0.12, kind="late", seconds=30),
         fault("garbage", "body", intents, 0.02, kind="garbage"),
     ]

@@ -264,6 +264,28 @@ async def test_a_bank_debit_stays_held_until_it_is_paid(stage: Stage) -> None:
     assert (standing["settled_minor"], standing["held_minor"]) == (1_000, 0)
 
 
+async def test_a_stale_read_releases_nothing(stage: Stage) -> None:
+    """T8: a GET from before the confirm was executed comes in after `processing` was recorded."""
+    stage.sim.seed("cus_bank", "pm_usBankAccount_success_1")
+    slow = {"kind": "delay", "seconds": 0.5}
+    stage.sim.set_faults(
+        {"name": "slow", "match": {"method": "GET", "path": "/pi_"}, "place": "after", "effect": slow}
+    )
+    caller = await stage.caller_with({"usd": 1_000})
+    made = await caller.create(
+        1_000, key="create", customer="cus_bank", payment_method="pm_usBankAccount_success_1",
+        **{"payment_method_types[]": "us_bank_account"},
+    )  # fmt: skip
+    reading = asyncio.create_task(caller.get(f"/v1/payment_intents/{made.body['id']}"))
+    async with asyncio.timeout(10):
+        while stage.sim.requests[-1].method != "GET":  # noqa: ASYNC110 - the journal has no event to wait for
+            await asyncio.sleep(0.005)
+    paid = await caller.confirm(made.body["id"], key="one", card="pm_usBankAccount_success_1")
+    assert paid.body["status"] == "processing"
+    assert (await reading).body["status"] == "requires_confirmation"
+    assert (await stage.settled_standing())["held_minor"] == 1_000
+
+
 async def test_two_callers_at_the_last_unit(stage: Stage) -> None:
     """Twenty confirms at once with room for seven: seven are paid, thirteen refused, none in between."""
     caller = await stage.caller_with({"usd": 700})

@@ -45,13 +45,13 @@ async def run_batch(world: TwoProxies, first_seed: int, size: int) -> dict[str, 
 async def check(case: Case) -> bool:
     """Check one case after everything is settled; return whether its cap was the limit."""
     story = f"seed {case.seed}"
-    held = "SELECT * FROM vault_intents WHERE held_minor > 0 AND budget = $1"
-    for stuck in await case.world.owner.fetch(held, case.budget):
-        # Its caller had the answer and the proxy died before it wrote it down: only a cancel makes sure.
+    query = "SELECT * FROM vault_intents WHERE held_minor > 0 AND budget = $1"
+    for stuck in await case.world.owner.fetch(query, case.budget):
+        # No answer came to the first send, and a refusal to the second: only a cancel makes sure.
         await case.rule_out(stuck["intent"])
     await case.world.recorded()
-    left = await case.world.owner.fetch(held, case.budget)
-    assert left == [], (story, left, case.undetermined)
+    held = await case.world.owner.fetch(query, case.budget)
+    assert held == [], (story, held, case.undetermined)
     refused = await case.top_up()
     await case.world.recorded()
     row = await case.world.owner.fetchrow("SELECT * FROM vault_budgets WHERE budget = $1", case.budget)

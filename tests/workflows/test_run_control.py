@@ -2,6 +2,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+from temporalio.client import WorkflowUpdateFailedError
 
 from tests.workflows.fake_ledger import LINES_PER_SLICE, PLAN_HASH, FakeLedger
 from tests.workflows.stage import (
@@ -111,6 +112,29 @@ async def test_a_run_that_has_not_its_period_takes_no_decision(stage: Stage, led
     await finish(handle)
 
 
+@pytest.mark.parametrize(
+    ("update", "decision"),
+    [
+        ("pause", {"who": WHO, "reason": "a\0b"}),
+        ("cancel", {"who": "\x1b[2J", "reason": "why"}),
+        ("raise_cap", {"who": WHO, "reason": "why", "caps_minor": {"usd": 2**63}}),
+        ("raise_cap", {"who": WHO, "reason": "why", "caps_minor": {"usd": -1}}),
+    ],
+)
+async def test_a_decision_that_no_ledger_could_keep_is_refused_and_holds_up_nothing(
+    stage: Stage, ledger: FakeLedger, update: str, decision: dict[str, object]
+) -> None:
+    """Tried for ever, it would keep every later decision waiting, and the run with them."""
+    handle = await start_mid_run(stage, ledger)
+    with pytest.raises(WorkflowUpdateFailedError):
+        await handle.execute_update(update, decision)
+    assert (await decide(handle, "pause")).hold is HoldKind.PAUSED
+    await decide(handle, "resume")
+    ledger.slices_may_end.set()
+    assert (await finish(handle)).phase == "closed"
+    assert ledger.events == [("paused", WHO), ("resumed", WHO)]
+
+
 async def test_a_pause_of_a_run_that_waits_for_approval_outlasts_it(stage: Stage, ledger: FakeLedger) -> None:
     """Approved and paused, the run charges nobody until it is resumed."""
     ledger.approved = False
@@ -187,6 +211,15 @@ async def test_a_held_run_in_which_nothing_is_open_closes(stage: Stage, ledger: 
     ledger.move_clock(2 * HOUR)
     await tick(handle)
     assert (await finish(handle)).phase == "closed"
+
+
+async def test_a_held_run_whose_slices_have_nothing_open_closes(stage: Stage, ledger: FakeLedger) -> None:
+    """A slice that is still to be looked at again does not keep it, nor the worker busy."""
+    ledger.phase, ledger.hold, ledger.hold_reason = "charging", HoldKind.PAUSED, "before it died"
+    ledger.slices_charged = [0, 1]
+    handle = await stage.start(recovered_owner="the old one")
+    assert (await finish(handle)).phase == "closed"
+    assert (ledger.slices_begun, ledger.calls["read_due"]) == ([], 2)
 
 
 async def test_a_hold_that_the_ledger_lifted_is_noticed_at_the_next_tick(

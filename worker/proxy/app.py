@@ -5,9 +5,11 @@ Stripe is asked. The answer is recorded behind the reply; a proxy that dies befo
 holds the money.
 """
 
+import asyncio
 import json
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from activities.crash_points import ProxyPoint, reach
-from activities.ledger.cap import ASK_FIRST, FORWARD, Admission, Ask
+from activities.ledger.cap import ASK_FIRST, FORWARD, Admission, Ask, Told
 from worker.proxy.answers import AMBIGUOUS_REQUEST, UPSTREAM_NO_ANSWER, OwnAnswer, Refusal, own_answer
 from worker.proxy.evidence import Answered, tell, tell_silence
 from worker.proxy.looking import AskedInVain, complete
@@ -31,6 +33,7 @@ from workflows.domain.verdict import CAP_EXCEEDED, UPSTREAM_NOT_REACHED
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 LEAVE_WITHIN_SECONDS: Final = 5.0  # I6: a request leaves this soon after its commit, or not at all
 STREAMED_ABOVE_BYTES: Final = 64 * 1024
+RECORD_FIRST_SECONDS: Final = 2.0
 
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _LOG = logging.getLogger("chargeonce.proxy")
@@ -116,9 +119,9 @@ class _Relay:
             return self._refuse(admission.decision, self._describe(admission), admission)
         key = self._parts.keys.of(admission.account or "")
         if key is None:
-            return self._take_back("the account's key has gone")
+            return await self._take_back("the account's key has gone")
         if boottime_seconds() > leave_by or self._is_late():
-            return self._take_back("the time to send had passed")
+            return await self._take_back("the time to send had passed")
         reach(ProxyPoint.BEFORE_REQUEST)
         return await self._send(key, admission)
 
@@ -142,7 +145,7 @@ class _Relay:
                     return await self._stream(response, admission)
                 answered = await read_whole(response)
         except NotReached as failure:
-            return self._take_back(f"Stripe can't be reached ({failure})")
+            return await self._take_back(f"Stripe can't be reached ({failure})")
         except NoAnswer as failure:
             reach(ProxyPoint.AFTER_REQUEST)
             self._parts.ledger.record(tell_silence(self._ask, self._elapsed_ms()))
@@ -151,7 +154,7 @@ class _Relay:
         told = tell(self._ask, answered, self._elapsed_ms())
         if answered.status == 401:
             self._parts.refresh_keys()
-        self._parts.ledger.record(told)
+        await self._record(told)
         _log(
             self._ask,
             FORWARD,
@@ -186,10 +189,22 @@ class _Relay:
         _log(self._ask, FORWARD, self._began, status=response.status, key_id=admission.key_id)
         return reply
 
-    def _take_back(self, why: str) -> web.Response:
+    async def _record(self, told: Told) -> None:
+        """Have an answer recorded, behind the reply if Stripe can be asked for it again.
+
+        Of a request that was not executed Stripe shows nothing later. Had its caller been told before the row
+        was committed, and the proxy died in between, the money would be held until somebody cancels.
+        """
+        self._parts.ledger.record(told)
+        if told.outcome is Outcome.NOT_EXECUTED and told.counts:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RECORD_FIRST_SECONDS):
+                    await self._parts.ledger.recorded(told.call_id)
+
+    async def _take_back(self, why: str) -> web.Response:
         """It was admitted and has not left: give back what was held for it."""
         told = tell_silence(self._ask, self._elapsed_ms())
-        self._parts.ledger.record(replace(told, outcome=Outcome.NOT_EXECUTED, code=UPSTREAM_NOT_REACHED))
+        await self._record(replace(told, outcome=Outcome.NOT_EXECUTED, code=UPSTREAM_NOT_REACHED))
         return self._refuse(UPSTREAM_NOT_REACHED, why)
 
     def _refuse(self, code: str, detail: str, admission: Admission | None = None) -> web.Response:

@@ -366,14 +366,15 @@ BEGIN
 END
 $$;
 
--- Count an intent by what is known of it now: settle, release, or go on holding.
-CREATE FUNCTION vault_count(wanted_account text, wanted_intent text) RETURNS void
+-- Count an intent by what is known of it now: settle, release, or go on holding. Returns the alarms raised.
+CREATE FUNCTION vault_count(wanted_account text, wanted_intent text) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
     i vault_intents;
     freed bigint := 0;
     moved bigint := 0;
     moved_currency text;
+    alarms integer := 0;
     today date := (ledger_now() AT TIME ZONE 'UTC')::date;
 BEGIN
     SELECT * INTO i FROM vault_intents WHERE account = wanted_account AND intent = wanted_intent FOR UPDATE;
@@ -381,7 +382,7 @@ BEGIN
         DELETE FROM vault_open WHERE account = wanted_account AND intent = wanted_intent;
     END IF;
     IF i.budget IS NULL THEN
-        RETURN;
+        RETURN 0;
     END IF;
     IF i.status = 'succeeded' AND i.settled_minor IS NULL THEN
         moved := i.amount_minor;
@@ -392,12 +393,13 @@ BEGIN
             VALUES (ledger_now(), wanted_account, wanted_intent, i.budget, 'moved_more_than_held',
                     jsonb_build_object('moved_minor', moved, 'currency', moved_currency,
                                        'held_minor', i.held_minor, 'held_currency', i.held_currency));
+            alarms := 1;
         END IF;
     ELSIF i.held_minor > 0 THEN
         IF i.status IN ('succeeded', 'canceled') THEN
             freed := i.held_minor;
         ELSIF EXISTS (SELECT FROM vault_open WHERE account = wanted_account AND intent = wanted_intent) THEN
-            RETURN;
+            RETURN 0;
         ELSIF i.status IS NULL OR i.status IN ('requires_payment_method', 'requires_confirmation') THEN
             freed := i.held_minor;
         ELSIF i.amount_minor < i.held_minor THEN  -- an increment that did not come about
@@ -405,7 +407,7 @@ BEGIN
         END IF;
     END IF;
     IF freed = 0 AND moved = 0 THEN
-        RETURN;
+        RETURN 0;
     END IF;
     UPDATE vault_intents
        SET held_minor = held_minor - freed,
@@ -425,6 +427,7 @@ BEGIN
                                                  b.held_minor + b.settled_minor + moved - b.cap_minor) END,
                day = CASE WHEN b.daily THEN today ELSE b.day END;
     END IF;
+    RETURN alarms;
 END
 $$;
 
@@ -449,7 +452,7 @@ BEGIN
     ELSE
         UPDATE vault_intents
            SET held_minor = c.held_minor, held_currency = c.held_currency, budget = c.budget,
-               next_look_at = c.next_look_at
+               next_look_at = ledger_now()
          WHERE account = wanted_account AND intent = named AND c.held_minor > 0;
     END IF;
     UPDATE vault_intents SET held_minor = 0, became = named WHERE account = wanted_account AND intent = created;
@@ -534,12 +537,13 @@ $$;
 
 -- Write down a batch of answers, in order, and count what they show. The first answer of a call is its answer.
 -- Does not wait for the disk: an answer that a power cut takes back leaves its call open, which holds, and whoever
--- builds on it commits behind it in the same log.
-CREATE FUNCTION vault_answer(answers jsonb) RETURNS void
+-- builds on it commits behind it in the same log. Returns the alarms raised.
+CREATE FUNCTION vault_answer(answers jsonb) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
     told jsonb;
     c vault_calls;
+    alarms integer := 0;
     moment timestamptz := ledger_now();
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -572,15 +576,16 @@ BEGIN
                 PERFORM vault_name(c.account, c.intent, told ->> 'intent');
             END IF;
             PERFORM vault_see(c, told);
-            PERFORM vault_count(c.account, told ->> 'intent');
+            alarms := alarms + vault_count(c.account, told ->> 'intent');
         END IF;
         IF told -> 'charges' IS NOT NULL THEN
             PERFORM vault_match_charges(c, told -> 'charges');
         END IF;
         IF c.intent IS DISTINCT FROM told ->> 'intent' THEN
-            PERFORM vault_count(c.account, c.intent);
+            alarms := alarms + vault_count(c.account, c.intent);
         END IF;
     END LOOP;
+    RETURN alarms;
 END
 $$;
 

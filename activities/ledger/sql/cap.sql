@@ -7,7 +7,7 @@
 SELECT * FROM vault_admit($1::jsonb, $2::jsonb)
 
 -- name: record_call_answers
--- Write down a batch of answers and count what they show. $1 answers, a JSON array
+-- Write down a batch of answers, count what they show, and return the alarms raised. $1 answers, a JSON array
 SELECT vault_answer($1::jsonb)
 
 -- name: take_unresolved

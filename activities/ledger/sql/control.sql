@@ -126,7 +126,8 @@ RETURNING event_id
 
 -- name: recover
 -- Let another workflow own a run whose own has died. A slice of the old one that survived it somewhere commits
--- no intent any more, since every charge that it may have claimed gets a newer fence.
+-- no intent any more for what it has claimed, since that gets a newer fence. One that claims only from now on
+-- is a sender like any other: the new workflow's claims take its charges, fence by fence.
 -- $1 run_id $2 owner so far $3 owner from now on $4 who $5 reason
 WITH changed AS (
     UPDATE billing_runs

@@ -58,14 +58,16 @@ SELECT charge_id, customer, line, source_row, currency, amount_minor, payment_me
 ANALYZE plan_lines
 
 -- name: hash_plan
--- SHA-256 over what is charged and what is not, by identity: no row number, time, run or batch is in it.
--- Hashed by the first two digits of the identity and then over those hashes, so that no text grows too large.
+-- SHA-256 over all that is sent and what is not charged, by identity: no row number, time, run or batch is in it.
+-- Fields end with 0x1F and lines with 0x1E, which no cell can hold, so two plans never make one text. Hashed by
+-- the first two digits of the identity and then over those hashes, so that no text grows too large.
 SELECT encode(sha256(convert_to(coalesce(string_agg(part, '' ORDER BY digits), ''), 'UTF8')), 'hex')
   FROM (SELECT left(charge_id, 2) COLLATE "C" AS digits,
                encode(sha256(convert_to(string_agg(
                    charge_id || E'\x1f' || currency || E'\x1f' || amount_minor || E'\x1f'
-                   || coalesce(payment_method, '') || E'\x1f' || coalesce(reason, ''),
-                   E'\n' ORDER BY charge_id), 'UTF8')), 'hex') AS part
+                   || coalesce(payment_method, '') || E'\x1f' || coalesce(reason, '') || E'\x1f'
+                   || coalesce(description, ''),
+                   E'\x1e' ORDER BY charge_id), 'UTF8')), 'hex') AS part
           FROM plan_lines
          GROUP BY 1) parts
 
@@ -166,7 +168,9 @@ SELECT (SELECT count(*) FROM recorded) AS taken,
 INSERT INTO skipped_rows (run_id, source_row, customer, line, reason, detail)
 SELECT $1, source_row, customer, line, reason, detail FROM staged_skips
  UNION ALL
-SELECT $1, source_row, customer, line, reason, 'by run ' || owner_run || ', now ' || owner_state
+SELECT $1, source_row, customer, line, reason,
+       CASE reason WHEN 'already_charged' THEN 'by run ' ELSE 'left with run ' END
+       || owner_run || ', now ' || owner_state
   FROM plan_lines
  WHERE owner_run IS NOT NULL AND reason IS NOT NULL
 
