@@ -104,7 +104,9 @@ async def ask_totals(
         ):
             pages += 1
             if pages > pages_max:
-                not_asked = f"the account has more than {pages_max} pages since then: see chargeonce verify"
+                not_asked = (
+                    f"the account has more than {pages_max} pages since then: see chargeonce verify {run_id}"
+                )
                 break
             await _count(pool, run_id, page, paid)
     except Unreadable as failure:

@@ -61,7 +61,7 @@ def render_books(books: Mapping[str, Any] | None) -> Iterable["RenderableType"]:
     if rows:
         yield table(("paid", "ledger", "proxy", "Stripe", "cap"), rows)
     if books["agree"] is False:
-        yield "THE BOOKS DISAGREE: look with chargeonce verify and chargeonce audit"
+        yield "THE BOOKS DISAGREE: look with chargeonce verify RUN and chargeonce audit --run RUN"
     elif books["agree"]:
         yield "the books agree"
     if books["not_asked"]:

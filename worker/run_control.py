@@ -11,7 +11,6 @@ from typing import TypeVar
 from pydantic import ValidationError
 from temporalio.client import (
     Client,
-    WorkflowExecutionStatus,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
@@ -23,7 +22,7 @@ from activities.ledger.runs import Run, RunLedger
 from worker.run_advice import describe_recovery
 from worker.run_view import ENDED_PHASES
 from worker.settings import Settings
-from worker.temporal_client import RunHandle
+from worker.temporal_client import RunHandle, is_running
 from workflows.billing_run import BillingRun
 from workflows.contracts import Approval, CapRaise, Decision, RunInput, RunRequest, Standing
 from workflows.domain.errors import InvalidInput, RefusedToStart
@@ -90,7 +89,7 @@ async def recover_run(
     run = await ledger.read(run_id)
     if run.phase in ENDED_PHASES:
         raise RefusedToStart(f"{run_id} has ended ({run.phase}): there is nothing to recover")
-    if await _is_running(client, run_id):
+    if await is_running(client, run_id):
         raise RefusedToStart(
             f"the workflow of {run_id} runs: there is nothing to recover. Where it does not get on, "
             f"`chargeonce run show {run_id}` says why"
@@ -124,16 +123,6 @@ def _request_again(run: Run, settings: Settings, by: Decision) -> RunRequest:
             "recovered_by": by,
         }
     )
-
-
-async def _is_running(client: Client, run_id: str) -> bool:
-    try:
-        described = await client.get_workflow_handle(run_id).describe()
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return False  # Temporal keeps what has ended for a while only; the ledger keeps it for good
-        raise
-    return described.status is WorkflowExecutionStatus.RUNNING
 
 
 async def _decide(client: Client, run_id: str, update: str, decision: Decision) -> Standing:

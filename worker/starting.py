@@ -2,20 +2,19 @@
 
 from dataclasses import dataclass
 
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from activities.ledger.database import Pool
 from activities.ledger.planning import PlanLedger
-from activities.ledger.runs import RunLedger
+from activities.ledger.runs import Run, RunLedger
 from activities.plan import Planner
 from activities.plan_summary import PlanSummary
 from worker.failures import EXIT_REFUSED, CommandFailed
-from worker.run_view import RunView, view_run
 from worker.settings import Settings
 from worker.source_check import CheckedSource
-from worker.temporal_client import RunHandle
+from worker.temporal_client import RunHandle, is_running
 from worker.whoami import who
 from worker.wiring import open_accounts
 from workflows.billing_run import BillingRun
@@ -81,18 +80,33 @@ async def start_run(
     ledger = RunLedger(pool)
     run_id, owner = await _next_run(ledger, account=account, period=options.period)
     if owner is not None:
-        raise await _owned(client, ledger, owner.run_id)
+        raise _owned(owner.run_id, owner.phase)
     request = _request(settings, checked, options, account=account, run_id=run_id)
-    try:
-        return await client.start_workflow(
-            BillingRun.run,
-            RunInput(request=request),
-            id=run_id,
-            task_queue=settings.task_queue,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-        )
-    except WorkflowAlreadyStartedError:
-        raise await _owned(client, ledger, run_id) from None
+    return await begin_run(client, ledger, request, task_queue=settings.task_queue)
+
+
+async def begin_run(client: Client, ledger: RunLedger, request: RunRequest, *, task_queue: str) -> RunHandle:
+    """Start the run's workflow. Raises CommandFailed, exit code 4, where another one has the id.
+
+    One that ended without a row of the ledger was lost before it had the lock: it charged nobody, and would
+    keep the period for as long as Temporal remembers it. So its id is used again; the lock is the row.
+    """
+    reuse = WorkflowIDReusePolicy.REJECT_DUPLICATE
+    while True:
+        try:
+            return await client.start_workflow(
+                BillingRun.run,
+                RunInput(request=request),
+                id=request.run_id,
+                task_queue=task_queue,
+                id_reuse_policy=reuse,
+            )
+        except WorkflowAlreadyStartedError:
+            run = await ledger.find(request.run_id)
+            is_lost = run is None and not await is_running(client, request.run_id)
+            if not is_lost or reuse is WorkflowIDReusePolicy.ALLOW_DUPLICATE:
+                raise _owned(request.run_id, "starting" if run is None else run.phase) from None
+            reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE
 
 
 def _request(
@@ -118,7 +132,7 @@ def _request(
     )
 
 
-async def _next_run(ledger: RunLedger, *, account: str, period: Period) -> tuple[str, RunView | None]:
+async def _next_run(ledger: RunLedger, *, account: str, period: Period) -> tuple[str, Run | None]:
     """Return the id of the period's next run, and the run that keeps it from starting, if one does.
 
     A run that failed never charged anything, and one that was canceled has closed what it did not: another
@@ -126,22 +140,16 @@ async def _next_run(ledger: RunLedger, *, account: str, period: Period) -> tuple
     """
     run_id, owner = f"billing-run/{account}/{period}", None
     for number in range(2, RUNS_PER_PERIOD_MAX + 1):
-        view = await view_run(ledger, run_id)
-        if view.run is None:
+        run = await ledger.find(run_id)
+        if run is None:
             break
-        if view.phase != "failed" and not (view.phase == "closed" and view.run.canceling):
-            owner = view
+        if run.phase != "failed" and not (run.phase == "closed" and run.canceling):
+            owner = run
         run_id = f"billing-run/{account}/{period}/r{number}"
     return run_id, owner
 
 
-async def _owned(client: Client, ledger: RunLedger, run_id: str) -> CommandFailed:
-    view = await view_run(ledger, run_id)
-    phase = view.phase
-    if view.run is None:
-        description = await client.get_workflow_handle(run_id).describe()
-        if description.status is not WorkflowExecutionStatus.RUNNING:
-            phase = "ended without a row" if description.status is None else description.status.name.lower()
+def _owned(run_id: str, phase: str) -> CommandFailed:
     return CommandFailed(
         f"run {run_id} owns this period already (phase {phase}), so nothing was started and nobody is "
         f"charged; look at it with `chargeonce run show {run_id}`",

@@ -6,7 +6,12 @@ import logging
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowHandle, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import Runtime, TelemetryConfig
@@ -89,3 +94,14 @@ async def wake(handle: RunHandle) -> RunProgress:
         ) from error
     except WorkflowUpdateRPCTimeoutOrCancelledError as error:
         raise RefusedToStart(f"run {handle.id} could not be woken: no worker answered") from error
+
+
+async def is_running(client: Client, run_id: str) -> bool:
+    """Return whether a workflow of the run runs now."""
+    try:
+        described = await client.get_workflow_handle(run_id).describe()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False  # Temporal keeps what has ended for a while only; the ledger keeps it for good
+        raise
+    return described.status is WorkflowExecutionStatus.RUNNING

@@ -11,6 +11,7 @@ from typing import Any
 
 from activities.ledger import sql
 from activities.ledger.database import Pool
+from workflows.domain.echo import echo
 from workflows.domain.errors import RefusedToStart, StaleWrite
 from workflows.domain.money import format_money
 
@@ -208,7 +209,8 @@ def refuse_caps(run_id: str, caps_before: Mapping[str, int], caps_minor: Mapping
     """Return why these caps (minor units) can't be had, or None. One that is as high already can."""
     unknown = sorted(caps_minor.keys() - caps_before.keys())
     if unknown:
-        return f"{run_id} charges nothing in {', '.join(unknown)}: it has caps for {', '.join(caps_before)}"
+        named = ", ".join(echo(currency) for currency in unknown)
+        return f"{run_id} charges nothing in {named}: it has caps for {', '.join(caps_before)}"
     lower = sorted(currency for currency, cap in caps_minor.items() if cap < caps_before[currency])
     if lower:
         stands = ", ".join(format_money(caps_before[currency], currency) for currency in lower)

@@ -24,7 +24,7 @@ GRANT USAGE ON SCHEMA public TO {role};
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role};
 GRANT INSERT, UPDATE ON billing_runs, charges, keys, attempts TO {role};
 GRANT INSERT ON skipped_rows, takeovers, decisions, run_totals, run_events TO {role};
-GRANT UPDATE (cap_minor) ON run_totals TO {role};
+GRANT EXECUTE ON FUNCTION raise_run_caps(text, text[], bigint[], text, text) TO {role};
 GRANT INSERT, UPDATE ON rate_limits TO {role};
 GRANT INSERT ON rate_grants TO {role};
 GRANT INSERT ON notifications, delivery_attempts TO {role};

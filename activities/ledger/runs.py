@@ -105,10 +105,15 @@ class RunLedger:
 
     async def read(self, run_id: str) -> Run:
         """Return a run. Raises RefusedToStart where there is none of that id."""
-        row = await self._pool.fetchrow(_SQL["read_run"], run_id)
-        if row is None:
+        run = await self.find(run_id)
+        if run is None:
             raise _no_run(run_id)
-        return run_from(row)
+        return run
+
+    async def find(self, run_id: str) -> Run | None:
+        """Return a run, or None where there is none of that id."""
+        row = await self._pool.fetchrow(_SQL["read_run"], run_id)
+        return None if row is None else run_from(row)
 
     async def newest(self, *, limit: int = 50) -> list[Run]:
         """Return up to `limit` runs, newest first."""

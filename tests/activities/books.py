@@ -50,6 +50,15 @@ class Books:
             run_id, ACCOUNT, PERIOD, phase, selected,
         )  # fmt: skip
 
+    async def plan_total(self, lines: int, amount_minor: int, cap_minor: int) -> None:
+        """Write what a plan added up to in dollars, which the ledger takes only while it is made."""
+        phase = await self.pool.fetchval("SELECT phase FROM billing_runs WHERE run_id = $1", RUN)
+        await self.pool.execute("UPDATE billing_runs SET phase = 'locked' WHERE run_id = $1", RUN)
+        await self.pool.execute(
+            "INSERT INTO run_totals VALUES ($1, 'usd', $2, $3, $4)", RUN, lines, amount_minor, cap_minor
+        )
+        await self.pool.execute("UPDATE billing_runs SET phase = $2 WHERE run_id = $1", RUN, phase)
+
     async def owe(
         self,
         customer: str,

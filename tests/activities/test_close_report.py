@@ -98,7 +98,7 @@ async def test_the_report_adds_up(books: Books) -> None:
     await books.owe("cus_2", "processing", payment_intent=debit)
     await books.owe("cus_3", "declined", amount_minor=700)
     await books.owe("cus_4", "skipped", amount_minor=0)
-    await books.pool.execute("INSERT INTO run_totals VALUES ($1, 'usd', 3, 3200, 3520)", RUN)
+    await books.plan_total(3, 3_200, 3_520)
     await books.pool.execute("UPDATE charges SET create_version = 1")
     run = await closer(books).close(KEY)
     report = await report_of(books)

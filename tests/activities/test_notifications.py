@@ -34,7 +34,7 @@ async def books(database: Database) -> AsyncIterator[Books]:
         await books.open_run("charging")
         await books.owe("cus_hostile", "succeeded", payment_intent="pi_hostile")
         await books.owe("cus_other", "declined")
-        await pool.execute("INSERT INTO run_totals VALUES ($1, 'usd', 2, 2500, 2750)", RUN)
+        await books.plan_total(2, 2_500, 2_750)
         yield books
 
 

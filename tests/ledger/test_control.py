@@ -27,11 +27,14 @@ BY = {"who": "ops@host", "reason": "a good reason"}
 HASH, OTHER_HASH = "a" * 64, "b" * 64
 CHANGED, STANDS = Ruling(changed=True), Ruling()
 
-_RUN_IN_PHASE = """
-INSERT INTO billing_runs (run_id, account, period, owner, phase, source, source_sha256, started_by, locked_at,
-                          selected, planned_at, plan_hash, approved_hash)
-VALUES ($1, $2, $3, 'first', $4, 'charges.csv', 'ab', 'tests', ledger_now(), $5,
-        CASE WHEN $5::bigint IS NULL THEN NULL ELSE ledger_now() END, $6, $7)
+_LOCKED_RUN = """
+INSERT INTO billing_runs (run_id, account, period, owner, phase, source, source_sha256, started_by, locked_at)
+VALUES ($1, $2, $3, 'first', 'locked', 'charges.csv', 'ab', 'tests', ledger_now())
+"""
+_PLANNED_RUN = """
+UPDATE billing_runs
+   SET phase = $2, selected = 0, planned_at = ledger_now(), plan_hash = $3, approved_hash = $4
+ WHERE run_id = $1
 """
 _TOTAL = "INSERT INTO run_totals VALUES ($1, $2, 1, 1000, 1100)"
 
@@ -50,20 +53,11 @@ def runs(pool: Pool) -> RunLedger:
 
 async def make_run(pool: Pool, phase: str, *, currencies: Sequence[str] = ("usd", "eur")) -> None:
     """Insert a run that has come so far, with caps in two currencies or others once it has a plan."""
-    planned = phase != "locked"
-    approved = phase in {"charging", "settling"}
-    await pool.execute(
-        _RUN_IN_PHASE,
-        RUN,
-        ACCOUNT,
-        PERIOD,
-        phase,
-        0 if planned else None,
-        HASH if planned else None,
-        HASH if approved else None,
-    )
-    if planned:
+    await pool.execute(_LOCKED_RUN, RUN, ACCOUNT, PERIOD)
+    if phase != "locked":
         await pool.executemany(_TOTAL, [(RUN, currency) for currency in currencies])
+        approved = HASH if phase in {"charging", "settling"} else None
+        await pool.execute(_PLANNED_RUN, RUN, phase, HASH, approved)
 
 
 async def actions(control: ControlLedger) -> list[str]:
@@ -258,7 +252,7 @@ async def test_a_higher_cap_ends_no_other_hold(pool: Pool, control: ControlLedge
     [
         ({"usd": 1_099}, "stands at 11.00 USD"),
         ({"usd": 2_000, "eur": 1}, "stands at 11.00 EUR"),
-        ({"usd": 2_000, "jpy": 500}, "charges nothing in jpy"),
+        ({"usd": 2_000, "jpy": 500}, "charges nothing in 'jpy'"),
     ],
 )
 async def test_caps_go_up_together_or_not_at_all(
@@ -283,13 +277,33 @@ async def test_a_run_that_charges_nobody_has_no_cap_to_raise(pool: Pool, control
     assert "no cap" in ((await control.raise_cap(RUN, {"usd": 1}, **BY)).refused or "")
 
 
-async def test_the_database_itself_lowers_no_cap(pool: Pool) -> None:
-    """Not even a statement that nobody foresaw takes back what was allowed, or touches what was approved."""
+async def test_the_database_itself_lowers_no_cap(pool: Pool, database: Database) -> None:
+    """Not even the schema's owner takes back what was allowed, or touches what was approved, by accident."""
     await make_run(pool, "charging")
-    with pytest.raises(asyncpg.CheckViolationError, match="a cap only goes up"):
-        await pool.execute("UPDATE run_totals SET cap_minor = 1")
+    for change in ("cap_minor = 1", "amount_minor = 1"):
+        with pytest.raises(asyncpg.CheckViolationError, match="a cap only goes up"):
+            await run_as_owner(database, f"UPDATE run_totals SET {change}")
+
+
+async def test_the_workers_role_can_give_itself_no_cap(pool: Pool, control: ControlLedger) -> None:
+    """What the proxy's caps are made of comes with the plan, and later rises only with who and why."""
+    await make_run(pool, "charging", currencies=["usd"])
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await pool.execute("UPDATE run_totals SET amount_minor = 1")
+        await pool.execute("UPDATE run_totals SET cap_minor = 9000")
+    with pytest.raises(asyncpg.CheckViolationError, match="it has been made"):
+        await pool.execute(_TOTAL, RUN, "eur")
+    with pytest.raises(asyncpg.CheckViolationError):
+        await pool.execute("SELECT raise_run_caps($1, '{usd}', '{9000}', '', '')", RUN)
+    assert await control.raise_cap(RUN, {"usd": 9_000}, **BY) == CHANGED
+    assert await pool.fetchval("SELECT cap_minor FROM vault_budgets WHERE budget = $1", RUN) == 9_000
+    assert await actions(control) == ["cap_raised"]
+
+
+async def test_a_plan_brings_no_cap_above_a_tenth_more_than_its_total(pool: Pool) -> None:
+    """A cap begins at the total and a tenth, whatever the planner computes."""
+    await make_run(pool, "locked")
+    with pytest.raises(asyncpg.CheckViolationError, match="and a tenth"):
+        await pool.execute("INSERT INTO run_totals VALUES ($1, 'usd', 1, 1000, 1101)", RUN)
 
 
 async def test_the_audit_trail_is_only_added_to(pool: Pool, control: ControlLedger) -> None:

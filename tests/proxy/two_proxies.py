@@ -127,11 +127,13 @@ class TwoProxies:
         deadline = asyncio.get_running_loop().time() + patience_seconds
         held = "held_minor > 0 AND budget = ANY ($1)"
         while await self.owner.fetchval(f"SELECT count(*) FROM vault_intents WHERE {held}", budgets):
-            await self.owner.execute(
-                "UPDATE vault_intents SET looks = 0, next_look_at = ledger_now() - interval '1 hour'"
-                f" WHERE {held} AND looks > 0",
-                budgets,
-            )
+            async with self.owner.acquire() as connection, connection.transaction():
+                await connection.execute("SELECT vault_take_turn()")
+                await connection.execute(
+                    "UPDATE vault_intents SET looks = 0, next_look_at = ledger_now() - interval '1 hour'"
+                    f" WHERE {held} AND looks > 0",
+                    budgets,
+                )
             if asyncio.get_running_loop().time() > deadline:
                 return
             await asyncio.sleep(0.05)

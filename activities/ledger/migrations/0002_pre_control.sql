@@ -53,6 +53,26 @@ $$;
 CREATE TRIGGER run_totals_check_step BEFORE UPDATE ON run_totals
     FOR EACH ROW EXECUTE FUNCTION check_cap_step();
 
+-- Totals come with the plan and never after it: the proxy's caps are made of them, and it does not trust whoever
+-- writes here to know how much is enough.
+CREATE FUNCTION check_totals_come_with_the_plan() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM billing_runs r WHERE r.run_id = NEW.run_id AND r.phase = 'locked') THEN
+        RAISE EXCEPTION 'run %: totals come with the plan, and it has been made', NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.cap_minor > NEW.amount_minor * 11 / 10 THEN
+        RAISE EXCEPTION 'run %: a cap begins at the total and a tenth, at most', NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER run_totals_come_with_the_plan BEFORE INSERT ON run_totals
+    FOR EACH ROW EXECUTE FUNCTION check_totals_come_with_the_plan();
+
 -- Who decided what about a run, when and why: appended, never changed.
 CREATE TABLE run_events (
     event_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -65,6 +85,45 @@ CREATE TABLE run_events (
 );
 
 CREATE INDEX run_events_by_run ON run_events (run_id, event_id);
+
+-- The one way to raise caps, for roles that may not write them: with who and why, or not at all. It also lifts the
+-- hold of a run that stands at its cap. NULL where nothing was raised.
+CREATE FUNCTION raise_run_caps(wanted_run_id text, currencies text[], caps_minor bigint[], who text, reason text)
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+    raised   jsonb;
+    resumed  boolean;
+    recorded bigint;
+BEGIN
+    PERFORM FROM billing_runs r
+      WHERE r.run_id = wanted_run_id AND r.phase IN ('planned', 'charging', 'settling') AND NOT r.canceling
+        FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    WITH higher AS (
+        UPDATE run_totals t
+           SET cap_minor = w.cap_minor
+          FROM unnest(currencies, caps_minor) AS w (currency, cap_minor)
+         WHERE t.run_id = wanted_run_id AND t.currency = w.currency AND t.cap_minor < w.cap_minor
+        RETURNING t.currency, old.cap_minor AS cap_before, t.cap_minor AS cap_now
+    )
+    SELECT jsonb_object_agg(h.currency, jsonb_build_array(h.cap_before, h.cap_now)) INTO raised FROM higher h;
+    IF raised IS NULL THEN
+        RETURN NULL;
+    END IF;
+    UPDATE billing_runs r SET hold = NULL, hold_reason = NULL WHERE r.run_id = wanted_run_id AND r.hold = 'cap';
+    resumed := FOUND;
+    INSERT INTO run_events (run_id, at, action, who, reason, detail)
+    VALUES (wanted_run_id, ledger_now(), 'cap_raised', raise_run_caps.who, raise_run_caps.reason,
+            jsonb_build_object('caps_minor', raised, 'resumed', resumed))
+    RETURNING event_id INTO recorded;
+    RETURN recorded;
+END
+$$;
+
+REVOKE ALL ON FUNCTION raise_run_caps(text, text[], bigint[], text, text) FROM PUBLIC;
 
 DROP TRIGGER billing_runs_check_counts ON billing_runs;
 CREATE TRIGGER billing_runs_check_counts BEFORE UPDATE OF phase ON billing_runs

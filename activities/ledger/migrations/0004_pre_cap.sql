@@ -50,6 +50,9 @@ CREATE TABLE vault_budgets (
 CREATE FUNCTION follow_run_total() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        PERFORM vault_take_turn();  -- two currencies raised at once, and a batch that counts both
+    END IF;
     INSERT INTO vault_budgets (budget, currency, cap_minor) VALUES (NEW.run_id, NEW.currency, NEW.cap_minor)
     ON CONFLICT (budget, currency) DO UPDATE SET cap_minor = EXCLUDED.cap_minor;
     RETURN NULL;
