@@ -26,9 +26,10 @@ from activities.send import Sender
 from activities.settle import Settler
 from activities.skew_watch import SkewWatch
 from workflows import contracts
-from workflows.contracts import HoldKind, Progress, RunKey, Slice
+from workflows.contracts import HoldKind, Progress, RunKey, Settling, Slice
 from workflows.domain.breaker import Breaker, Trip
 from workflows.domain.charge import Charge
+from workflows.domain.errors import CredentialsRefused
 from workflows.domain.mode import Mode, claims_of
 
 DUE_BATCH_MAX = 500
@@ -56,6 +57,7 @@ class _Pass:
     parts: AccountParts
     kept: _Kept
     watch: RunWatch
+    breaker: Breaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,42 +82,51 @@ class ChargeActivities(contracts.ChargeActivities):
         """Claim a slice, settle what an earlier attempt left in flight, charge the rest.
 
         Of a held run only what is in flight goes on; of one that is being canceled everything open is
-        canceled. Raises RefusedToStart where this process has no credentials for the account.
+        canceled. Credentials that are refused hold the run. Raises RefusedToStart where this process has none
+        for the account: another one may.
         """
         run_id, slice_no = work.run.run_id, work.slice_no
         async with heartbeats(), watching(self._control, run_id) as watch:
             canceled = await self._cancel_planned(run_id, slice_no, watch.mode)
             if canceled.is_all:
                 return Progress(settled=canceled.charges)
-            async with self._at_work(work.run, watch) as one:
-                mode, held = watch.mode, 0
-                charges = await self._ledger.claim_slice(run_id, slice_no, claims_of(mode))
-                reach(CrashPoint.SLICE_AFTER_CLAIM)
-                if mode is Mode.HELD:
-                    held = await self._ledger.count_not_started(run_id, slice_no)
-                return await self._carry_all(one, charges, settled=canceled.charges, held=held)
+            try:
+                async with self._at_work(work.run, watch, work.declines_accepted) as one:
+                    mode, held = watch.mode, 0
+                    charges = await self._ledger.claim_slice(run_id, slice_no, claims_of(mode))
+                    reach(CrashPoint.SLICE_AFTER_CLAIM)
+                    if mode is Mode.HELD:
+                        held = await self._ledger.count_not_started(run_id, slice_no)
+                    return await self._carry_all(one, charges, settled=canceled.charges, held=held)
+            except CredentialsRefused as refused:
+                return _halted_by(refused, canceled)
 
     @activity.defn(name="settle_due")
-    async def settle_due(self, run: RunKey) -> Progress:
+    async def settle_due(self, work: Settling) -> Progress:
         """Claim what is due anywhere in the run and carry it on, as far as the run's standing lets it."""
-        async with heartbeats(), watching(self._control, run.run_id) as watch:
-            canceled = await self._cancel_planned(run.run_id, None, watch.mode)
+        async with heartbeats(), watching(self._control, work.run_id) as watch:
+            canceled = await self._cancel_planned(work.run_id, None, watch.mode)
             if canceled.is_all:
                 return Progress(settled=canceled.charges)
-            async with self._at_work(run, watch) as one:
-                charges = await self._ledger.claim_due(
-                    run.run_id, limit=DUE_BATCH_MAX, claims=claims_of(watch.mode)
-                )
-                return await self._carry_all(one, charges, settled=canceled.charges)
+            try:
+                async with self._at_work(work, watch, work.declines_accepted) as one:
+                    charges = await self._ledger.claim_due(
+                        work.run_id, limit=DUE_BATCH_MAX, claims=claims_of(watch.mode)
+                    )
+                    return await self._carry_all(one, charges, settled=canceled.charges)
+            except CredentialsRefused as refused:
+                return _halted_by(refused, canceled)
 
     @asynccontextmanager
-    async def _at_work(self, run: RunKey, watch: RunWatch) -> AsyncIterator[_Pass]:
+    async def _at_work(
+        self, run: RunKey, watch: RunWatch, declines_accepted: bool
+    ) -> AsyncIterator[_Pass]:
         parts = await self._accounts.of(run)
         kept = self._kept.setdefault(run.account, _Kept(parts.requests_at_once * CARRIED_PER_REQUEST))
         async with parts.slices:
             if activity.is_worker_shutdown():
                 _leave_to_the_next_worker()
-            yield _Pass(run, parts, kept, watch)
+            yield _Pass(run, parts, kept, watch, Breaker(declines_accepted=declines_accepted))
 
     async def _cancel_planned(self, run_id: str, slice_no: int | None, mode: Mode) -> _Canceled:
         """Cancel what nothing was sent for. That takes no Stripe, and so no credentials for it either."""
@@ -132,8 +143,8 @@ class ChargeActivities(contracts.ChargeActivities):
     async def _carry_all(
         self, one: _Pass, charges: Sequence[Charge], *, settled: int, held: int = 0
     ) -> Progress:
-        breaker = Breaker()
-        carrier = self._carrier(one, breaker)
+        breaker = one.breaker
+        carrier = self._carrier(one)
         waiting = iter(charges)
         ends: Counter[End] = Counter()
 
@@ -155,9 +166,10 @@ class ChargeActivities(contracts.ChargeActivities):
             halted=breaker.reason,
             halted_kind=_kind_of(breaker.trip),
             closes_by_itself=breaker.trip is Trip.SILENCE,
+            halted_by_declines=breaker.trip is Trip.DECLINES,
         )
 
-    def _carrier(self, one: _Pass, breaker: Breaker) -> Carrier:
+    def _carrier(self, one: _Pass) -> Carrier:
         parts, skew = one.parts, one.kept.skew
         sender = Sender(
             ledger=self._ledger,
@@ -179,11 +191,19 @@ class ChargeActivities(contracts.ChargeActivities):
             ledger=self._ledger,
             sender=sender,
             settler=settler,
-            breaker=breaker,
+            breaker=one.breaker,
             watch=one.watch,
             skew=skew,
             is_draining=activity.is_worker_shutdown,
         )
+
+
+def _halted_by(refused: CredentialsRefused, canceled: _Canceled) -> Progress:
+    return Progress(
+        settled=canceled.charges,
+        halted=f"{refused}; mend that, then resume the run",
+        halted_kind=HoldKind.BREAKER,
+    )
 
 
 def _kind_of(trip: Trip | None) -> HoldKind | None:

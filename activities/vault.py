@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from activities.ledger.vault import IssuedKey, KeyUse, NewKey, VaultLedger
 from workflows.contracts import RunKey
-from workflows.domain.errors import RefusedToStart, invariant
+from workflows.domain.errors import CredentialsRefused, RefusedToStart, invariant
 from workflows.domain.vault import ENDPOINTS, SCOPES, Scope
 from workflows.domain.vault_keys import (
     CHANCE_BYTES,
@@ -74,8 +74,9 @@ class RunVault:
 
         Raises:
             RefusedToStart: The run does not stand where it may have one: its plan is not approved, or it has
-                ended. Or its key was revoked or has expired, which only `rotate` mends: a key that somebody
-                took away must not come back by itself.
+                ended.
+            CredentialsRefused: Its key was revoked or has expired, which only `rotate` mends: a key that
+                somebody took away must not come back by itself.
         """
         for _ in range(2):  # the second time for a key that another process issued meanwhile
             newest = await self._ledger.newest(run, use, self._mode)
@@ -180,7 +181,8 @@ def _refused(run: RunKey, use: KeyUse, newest: IssuedKey) -> RefusedToStart:
     else:
         why = "was issued under another vault secret"
     subject = f"run {run.run_id}" if use.phases else f"account {run.account}"
-    return RefusedToStart(
+    refusal = CredentialsRefused if newest.revoked or newest.expired else RefusedToStart
+    return refusal(
         f"vault key {newest.key_id} of {subject} for {use.name} {why}; "
         f"to replace the key of a run: chargeonce vault rotate RUN --reason ..."
     )

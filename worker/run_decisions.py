@@ -11,11 +11,12 @@ from worker.console_output import Output, table
 from worker.environment import load_settings
 from worker.run_advice import describe_resume
 from worker.run_control import approve_run, cancel_run, pause_run, raise_cap, recover_run, resume_run
+from worker.run_view import ENDED_PHASES
 from worker.settings import Settings
 from worker.temporal_client import connect_temporal
 from worker.whoami import who as user_at_host
 from workflows.contracts import HoldKind, Standing
-from workflows.domain.errors import InvalidInput
+from workflows.domain.errors import InvalidInput, RefusedToStart
 from workflows.domain.money import parse_currency, parse_major
 
 if TYPE_CHECKING:
@@ -106,7 +107,10 @@ async def _decide(
     output: Output, run_id: str, decision: str, ask: Ask, *what: object, who: str | None, reason: str
 ) -> None:
     async with _at_work() as (_settings, pool):
-        await RunLedger(pool).read(run_id)  # a mistyped id is told as such, not as a lost workflow
+        # A mistyped id, or a run that has ended, is told as such and not as a lost workflow.
+        run = await RunLedger(pool).read(run_id)
+        if run.phase in ENDED_PHASES:
+            raise RefusedToStart(f"nothing has changed: {run_id} has ended ({run.phase})")
         client = await connect_temporal()
         standing = await ask(client, run_id, *what, who=who or user_at_host(), reason=reason)
     document = {"decision": decision, **_document(standing)}

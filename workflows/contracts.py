@@ -184,6 +184,13 @@ class Slice(Message):
 
     run: RunKey
     slice_no: int
+    declines_accepted: bool = False
+
+
+class Settling(RunKey):
+    """Settle what is due in a run. `declines_accepted`, as in a slice: no rate of them holds the run again."""
+
+    declines_accepted: bool = False
 
 
 class Progress(Message):
@@ -200,6 +207,7 @@ class Progress(Message):
     halted: str | None = None
     halted_kind: HoldKind | None = None
     closes_by_itself: bool = False
+    halted_by_declines: bool = False
 
 
 class Due(Message):
@@ -252,6 +260,8 @@ class RunState(Message):
     hold: HoldKind | None = None
     hold_reason: str | None = None
     probes: bool = False  # held by a breaker that may close by itself
+    held_for_declines: bool = False
+    declines_accepted: bool = False  # a person resumed the run after that, and for all the rest of it
     canceling: bool = False
     canary_passed: bool = False
 
@@ -327,5 +337,5 @@ class ChargeActivities(ABC):
 
     @abstractmethod
     @activity.defn(name="settle_due")
-    async def settle_due(self, run: RunKey) -> Progress:
+    async def settle_due(self, work: Settling) -> Progress:
         """Claim what is due anywhere in the run and carry it on."""

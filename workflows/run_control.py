@@ -203,17 +203,26 @@ class RunControl:
             hold_reason=reason,
             canceling=canceling,
             probes=self._state.probes and hold is HoldKind.BREAKER,
+            held_for_declines=self._state.held_for_declines and hold is not None,
+            # Such a hold never closes by itself: a person has seen it, and let the run go on.
+            declines_accepted=self._state.declines_accepted
+            or (self._state.held_for_declines and hold is None and not canceling),
         )
 
     async def _hold_for(self, progress: Progress) -> None:
         """Hold the run for what an activity met, unless it is held already or is being canceled."""
+        if progress.halted_by_declines and self._state.declines_accepted:
+            return  # it began before they were accepted, and will be begun again
         kind = progress.halted_kind or HoldKind.BREAKER
         held_by_breaker = self._state.hold is HoldKind.BREAKER
         await self._hold(kind, progress.halted or "")
         if self._state.hold is HoldKind.BREAKER:
             # What only a person can mend outranks what may pass by itself.
             may_probe = self._state.probes or not held_by_breaker
-            self._update(probes=may_probe and progress.closes_by_itself)
+            self._update(
+                probes=may_probe and progress.closes_by_itself,
+                held_for_declines=self._state.held_for_declines or progress.halted_by_declines,
+            )
 
     async def _hold(self, kind: HoldKind, reason: str) -> None:
         hold = Hold(kind=kind, who=RULE, reason=_one_line(reason) or kind.value)

@@ -5,7 +5,7 @@ from temporalio import workflow
 from workflows.run_control import RunControl
 
 with workflow.unsafe.imports_passed_through():
-    from workflows.contracts import ChargeActivities, HoldKind, Progress, RunInput
+    from workflows.contracts import ChargeActivities, HoldKind, Progress, RunInput, Settling
     from workflows.control_contracts import ControlActivities
     from workflows.policies import IDLE_SECONDS, SLICE_SECONDS, heartbeat
 
@@ -83,7 +83,7 @@ class RunSettling(RunControl):
     async def _settle_due(self) -> Progress:
         progress = await workflow.execute_activity_method(
             ChargeActivities.settle_due,
-            self._key,
+            Settling(**dict(self._key), declines_accepted=self._state.declines_accepted),
             start_to_close_timeout=SLICE_SECONDS,
             heartbeat_timeout=heartbeat(self._request.timing),
             retry_policy=self._retry,

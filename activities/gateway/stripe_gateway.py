@@ -23,7 +23,7 @@ from activities.gateway.requests import (
     payment_intent_path,
 )
 from workflows.domain.answer import Answer, Lookup, PaymentIntent, Transport
-from workflows.domain.errors import RefusedToStart, invariant
+from workflows.domain.errors import CredentialsRefused, RefusedToStart, invariant
 from workflows.domain.keys import KEY_LENGTH_MAX, IdempotencyKey, Operation
 
 PAGE_SIZE_MAX = 100
@@ -239,6 +239,7 @@ class StripeGateway:
         """Return the id of the account that the API key belongs to; no answer is asked for again, briefly.
 
         Raises:
+            CredentialsRefused: Stripe refuses the key.
             RefusedToStart: Stripe did not say, with what it said instead.
         """
         reply = await self._calls.get(ACCOUNT_PATH, {}, None)
@@ -250,7 +251,8 @@ class StripeGateway:
         account_id = self._calls.reader.word(reply.body.get("id")) if reply.body else None
         if reply.answer.succeeded and account_id:
             return account_id
-        raise RefusedToStart(f"Stripe does not say whose API key this is: {describe(reply.answer)}")
+        refusal = CredentialsRefused if reply.answer.http_status in {401, 403} else RefusedToStart
+        raise refusal(f"Stripe does not say whose API key this is: {describe(reply.answer)}")
 
     async def payment_method_of(
         self,

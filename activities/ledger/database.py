@@ -14,6 +14,14 @@ from workflows.domain.errors import RefusedToStart, invariant
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
+# What PostgreSQL says again however often it is asked: values that it can't keep, a rule of the schema, a
+# statement that may not be. Everything else (connections, locks, shutdowns) may pass.
+PERMANENT = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.SyntaxOrAccessError,
+    asyncpg.PLPGSQLError,
+)
 STATEMENT_TIMEOUT_SECONDS = 60.0
 SERVER_VERSION_MIN = 180_000
 

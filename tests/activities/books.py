@@ -9,6 +9,7 @@ from activities.gateway.stripe_gateway import StripeGateway
 from activities.ledger.database import Pool, open_pool
 from deploy.postgres import Database
 from deploy.stripe_sim.testing import RunningSim, running_sim
+from tests.ledger.planting import run_as_owner
 from workflows.domain.answer import Answer
 from workflows.domain.keys import Identity, Operation, key_for
 
@@ -50,14 +51,14 @@ class Books:
             run_id, ACCOUNT, PERIOD, phase, selected,
         )  # fmt: skip
 
-    async def plan_total(self, lines: int, amount_minor: int, cap_minor: int) -> None:
-        """Write what a plan added up to in dollars, which the ledger takes only while it is made."""
-        phase = await self.pool.fetchval("SELECT phase FROM billing_runs WHERE run_id = $1", RUN)
-        await self.pool.execute("UPDATE billing_runs SET phase = 'locked' WHERE run_id = $1", RUN)
+    async def plan_total(self, database: Database, lines: int, amount_minor: int, cap_minor: int) -> None:
+        """Write what a plan added up to in dollars, past the rule that it comes while the plan is made."""
+        rule = "ALTER TABLE run_totals {} TRIGGER run_totals_come_with_the_plan"
+        await run_as_owner(database, rule.format("DISABLE"))
         await self.pool.execute(
             "INSERT INTO run_totals VALUES ($1, 'usd', $2, $3, $4)", RUN, lines, amount_minor, cap_minor
         )
-        await self.pool.execute("UPDATE billing_runs SET phase = $2 WHERE run_id = $1", RUN, phase)
+        await run_as_owner(database, rule.format("ENABLE"))
 
     async def owe(
         self,

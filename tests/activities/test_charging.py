@@ -34,11 +34,12 @@ from tests.activities.scene import (
 )
 from tests.activities.test_held_runs import states
 from tests.ledger.planting import commit_plan
-from workflows.contracts import HoldKind, Progress, RunKey, Slice
+from workflows.contracts import HoldKind, Progress, RunKey, Settling, Slice
 from workflows.domain.errors import RefusedToStart
 from workflows.domain.keys import Identity
 
 RUN = RunKey(run_id=RUN_ID, account=ACCOUNT.id)
+SETTLING = Settling(run_id=RUN_ID, account=ACCOUNT.id)
 STUCK = RunKey(run_id="billing-run/acct_stuck/2031-03", account="acct_stuck")
 
 
@@ -84,7 +85,7 @@ async def run_slice(activities: ChargeActivities, run: RunKey = RUN) -> Progress
 async def settle_due(scene: Scene) -> Progress:
     """Do what one attempt of a settling pass does."""
     async with open_activities(scene) as activities:
-        return await ActivityEnvironment().run(activities.settle_due, RUN)
+        return await ActivityEnvironment().run(activities.settle_due, SETTLING)
 
 
 async def plan_for(scene: Scene, run: RunKey, cards: Sequence[str]) -> None:
@@ -236,6 +237,27 @@ async def test_a_spike_of_declines_stops_before_everybody_is_burnt(scene: Scene)
     assert (progress.halted_kind, progress.closes_by_itself) == (HoldKind.BREAKER, False)
     assert "declined or refused" in (progress.halted or "")
     assert 50 <= progress.settled <= 50 + 2 * 16
+
+
+async def test_declines_that_somebody_has_accepted_stop_nothing(scene: Scene) -> None:
+    """Whoever resumes such a run has seen them, and is not asked again fifty charges later."""
+    await scene.plan([DECLINING_CARD] * 60)
+    async with open_activities(scene) as activities:
+        work = Slice(run=RUN, slice_no=0, declines_accepted=True)
+        assert await ActivityEnvironment().run(activities.charge_slice, work) == Progress(settled=60)
+
+
+@pytest.mark.parametrize("way", [charge_slice, settle_due], ids=["slice", "settling"])
+async def test_a_key_that_stripe_refuses_holds_the_run_before_anything_is_claimed(
+    scene: Scene, way: Any
+) -> None:
+    """A fresh worker asks whose its key is first: a refusal waits for a person, where a retry would not tell."""
+    await scene.plan()
+    scene.sim.change(revoked=True)
+    progress = await way(scene)
+    assert (progress.halted_kind, progress.closes_by_itself) == (HoldKind.BREAKER, False)
+    assert "HTTP 401" in (progress.halted or "")
+    assert (await scene.charge()).fence == 0
 
 
 async def test_an_account_that_is_stuck_holds_up_nobody_else(scene: Scene) -> None:

@@ -91,14 +91,14 @@ async def books(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         yield opened
 
 
-async def test_the_report_adds_up(books: Books) -> None:
+async def test_the_report_adds_up(database: Database, books: Books) -> None:
     """Counts are those that the close freezes, and money is told by currency and state."""
     await books.owe("cus_1", "succeeded", payment_intent=await books.pay("cus_1"))
     debit = await books.pay("cus_2", card="pm_usBankAccount_success")
     await books.owe("cus_2", "processing", payment_intent=debit)
     await books.owe("cus_3", "declined", amount_minor=700)
     await books.owe("cus_4", "skipped", amount_minor=0)
-    await books.plan_total(3, 3_200, 3_520)
+    await books.plan_total(database, 3, 3_200, 3_520)
     await books.pool.execute("UPDATE charges SET create_version = 1")
     run = await closer(books).close(KEY)
     report = await report_of(books)

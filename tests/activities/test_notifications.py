@@ -34,7 +34,7 @@ async def books(database: Database) -> AsyncIterator[Books]:
         await books.open_run("charging")
         await books.owe("cus_hostile", "succeeded", payment_intent="pi_hostile")
         await books.owe("cus_other", "declined")
-        await books.plan_total(2, 2_500, 2_750)
+        await books.plan_total(database, 2, 2_500, 2_750)
         yield books
 
 

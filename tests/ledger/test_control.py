@@ -36,6 +36,7 @@ UPDATE billing_runs
    SET phase = $2, selected = 0, planned_at = ledger_now(), plan_hash = $3, approved_hash = $4
  WHERE run_id = $1
 """
+_BUDGET = "INSERT INTO vault_budgets (budget, currency, cap_minor, daily) VALUES ($1, $2, $3, $4)"
 _TOTAL = "INSERT INTO run_totals VALUES ($1, $2, 1, 1000, 1100)"
 
 
@@ -292,6 +293,11 @@ async def test_the_workers_role_can_give_itself_no_cap(pool: Pool, control: Cont
         await pool.execute("UPDATE run_totals SET cap_minor = 9000")
     with pytest.raises(asyncpg.CheckViolationError, match="it has been made"):
         await pool.execute(_TOTAL, RUN, "eur")
+    with pytest.raises(asyncpg.CheckViolationError, match="is not planned again"):
+        await pool.execute("UPDATE billing_runs SET phase = 'locked'")
+    for daily in (False, True):
+        with pytest.raises(asyncpg.CheckViolationError, match="no run has such a cap"):
+            await pool.execute(_BUDGET, RUN, "eur", 9_000, daily)
     with pytest.raises(asyncpg.CheckViolationError):
         await pool.execute("SELECT raise_run_caps($1, '{usd}', '{9000}', '', '')", RUN)
     assert await control.raise_cap(RUN, {"usd": 9_000}, **BY) == CHANGED

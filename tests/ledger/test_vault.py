@@ -17,7 +17,7 @@ from activities.vault import CHARGING, PLANNING, READING, RunVault, issue_custom
 from deploy.postgres import Database
 from tests.ledger.planting import ACCOUNT, PERIOD, RUN, commit_plan, run_as_owner
 from workflows.contracts import RunKey
-from workflows.domain.errors import RefusedToStart
+from workflows.domain.errors import CredentialsRefused, RefusedToStart
 from workflows.domain.keys import Identity
 from workflows.domain.vault import SCOPES, Scope
 from workflows.domain.vault_keys import Mode, parse_vault_key
@@ -117,7 +117,7 @@ async def test_a_revoked_key_does_not_come_back_by_itself(pool: Pool, vault: Run
     assert await VaultLedger(pool).revoke(id_of(first), who="somebody", reason="seen in a chat")
     assert not await VaultLedger(pool).revoke(id_of(first), who="somebody", reason="again")
     for _ in range(2):
-        with pytest.raises(RefusedToStart, match="revoked by somebody: seen in a chat"):
+        with pytest.raises(CredentialsRefused, match="revoked by somebody: seen in a chat"):
             await vault.key_for(KEY, CHARGING)
     second, revoked = await vault.rotate(KEY, CHARGING, who="somebody", reason="after the chat")
     assert (id_of(await vault.key_for(KEY, CHARGING)), revoked) == (second, [])

@@ -103,7 +103,7 @@ def test_a_run_is_approved_paused_and_resumed(terminal: Terminal, source: Path) 
     ]  # fmt: skip
     exit_code, late = terminal.type_json("run", "pause", run, *WHY)
     assert exit_code == 4
-    assert "nothing has changed" in late["error"]
+    assert late["error"] == f"nothing has changed: {run} has ended (closed)"
 
 
 def test_a_run_is_canceled(terminal: Terminal, source: Path) -> None:

@@ -21,6 +21,7 @@ from workflows.contracts import (
     RunKey,
     RunReport,
     RunRequest,
+    Settling,
     Slice,
 )
 from workflows.notify_contracts import Claim, Claimed, Waiting
@@ -146,6 +147,7 @@ class FakeChargeActivities(contracts.ChargeActivities):
         """Charge a slice whole, or halt, or break down, or leave it where the run is held."""
         ledger, number = self._ledger, work.slice_no
         ledger.slices_begun.append(number)
+        ledger.declines_accepted.append(work.declines_accepted)
         await ledger.note("charge_slice")
         await ledger.slices_may_end.wait()
         if number in ledger.slow_slices:
@@ -166,7 +168,7 @@ class FakeChargeActivities(contracts.ChargeActivities):
         return Progress(settled=LINES_PER_SLICE)
 
     @activity.defn(name="settle_due")
-    async def settle_due(self, run: RunKey) -> Progress:
+    async def settle_due(self, work: Settling) -> Progress:
         """Settle what is due by the ledger's clock; of a canceled run, cancel what was never begun."""
         ledger, now = self._ledger, self._ledger.now_seconds
         await ledger.note("settle_due")

@@ -71,7 +71,7 @@ async def expect_whole(stage: Stage, handle: RunHandle, ledger: FakeLedger) -> N
 
 
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, SEEDS_AT_ONCE))
-async def test_incident_i25_decisions_while_activities_finish_replay_in_every_order(
+async def test_i25_b_decisions_while_activities_finish_replay_in_every_order(
     temporal_server: TemporalServer, task_queue: str, first_seed: int
 ) -> None:
     """Pause, resume and cancel come while slices end, shuffled by fifty seeds: no history fails to replay."""

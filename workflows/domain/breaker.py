@@ -65,6 +65,8 @@ class Breaker:
     """Counts what the answers of one pass say, and opens once: the first reason stays."""
 
     rules: BreakerRules = DEFAULT_RULES
+    declines_accepted: bool = False
+    """Whether a person has seen the rate of declines and let the run go on all the same."""
     trip: Trip | None = None
     reason: str | None = None
     no_answers_in_a_row: int = 0
@@ -94,11 +96,13 @@ class Breaker:
         self.outcomes += 1
         self.turned_down += state in _TURNED_DOWN
         percent = 100 * self.turned_down / self.outcomes
+        if self.declines_accepted:
+            return
         if self.outcomes >= self.rules.outcomes_min and percent >= self.rules.declined_percent_min:
             self._open(
                 Trip.DECLINES,
                 f"{self.turned_down} of {self.outcomes} charges in this pass were declined or refused: "
-                "look at their reasons, then resume the run",
+                "look at their reasons, then resume the run: after that no rate of declines holds it again",
             )
 
     def _open(self, trip: Trip, reason: str) -> None:

@@ -4,6 +4,7 @@
 ChargeonceError
 ├── InvalidInput          theirs: a value from outside that can't be billed exactly
 ├── RefusedToStart        theirs or the operator's: nothing was begun, and why
+│   └── CredentialsRefused   a key that was looked at and does not open what it should: only a person mends that
 ├── InvariantViolation    ours: a promise of DESIGN.md does not hold; stop before money moves
 ├── StaleWrite            nobody's: the row moved on, so this writer has been superseded
 └── NothingWasSent        nobody's: a local wait or a connection failed before the first byte left
@@ -28,6 +29,10 @@ class InvalidInput(ChargeonceError):
 
 class RefusedToStart(ChargeonceError):
     """Nothing was begun; the message says what stands in the way and what to do."""
+
+
+class CredentialsRefused(RefusedToStart):
+    """A key does not open what it should, by the word of whoever guards it. Trying again says the same."""
 
 
 class InvariantViolation(ChargeonceError):

@@ -53,12 +53,27 @@ $$;
 CREATE TRIGGER run_totals_check_step BEFORE UPDATE ON run_totals
     FOR EACH ROW EXECUTE FUNCTION check_cap_step();
 
+-- A run that has a plan never goes back to being planned: it would take new totals, and with them new caps.
+CREATE FUNCTION refuse_to_plan_again() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'run %: it was %, and is not planned again', OLD.run_id, OLD.phase
+        USING ERRCODE = 'check_violation';
+END
+$$;
+
+CREATE TRIGGER billing_runs_plan_once BEFORE UPDATE OF phase ON billing_runs
+    FOR EACH ROW WHEN (NEW.phase = 'locked' AND OLD.phase <> 'locked')
+    EXECUTE FUNCTION refuse_to_plan_again();
+
 -- Totals come with the plan and never after it: the proxy's caps are made of them, and it does not trust whoever
--- writes here to know how much is enough.
+-- writes here to know how much is enough. The run's row is held until the commit, or a plan that is being finished
+-- meanwhile would not be seen.
 CREATE FUNCTION check_totals_come_with_the_plan() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM billing_runs r WHERE r.run_id = NEW.run_id AND r.phase = 'locked') THEN
+    PERFORM FROM billing_runs r WHERE r.run_id = NEW.run_id AND r.phase = 'locked' FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
         RAISE EXCEPTION 'run %: totals come with the plan, and it has been made', NEW.run_id
             USING ERRCODE = 'check_violation';
     END IF;

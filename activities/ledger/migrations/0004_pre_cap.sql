@@ -46,6 +46,24 @@ CREATE TABLE vault_budgets (
     CONSTRAINT vault_budgets_within_cap CHECK (held_minor + settled_minor <= cap_minor + excess_minor)
 ) WITH (fillfactor = 50);
 
+-- Whoever issues a key may give it a budget of its own. A run's is made of its totals: nobody adds a currency to it.
+CREATE FUNCTION check_budget() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM vault_keys k WHERE k.key_id = NEW.budget)
+       AND NOT EXISTS (SELECT FROM run_totals t
+                        WHERE t.run_id = NEW.budget AND t.currency = NEW.currency AND t.cap_minor = NEW.cap_minor)
+    THEN
+        RAISE EXCEPTION 'budget %: no key has it, and no run has such a cap', NEW.budget
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER vault_budgets_check BEFORE INSERT ON vault_budgets
+    FOR EACH ROW WHEN (NEW.cap_minor > 0 OR NEW.daily) EXECUTE FUNCTION check_budget();
+
 -- The cap of a run is what its plan says, and follows when it is raised.
 CREATE FUNCTION follow_run_total() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
