@@ -91,7 +91,7 @@ class ChargeActivities(contracts.ChargeActivities):
             if canceled.is_all:
                 return Progress(settled=canceled.charges)
             try:
-                async with self._at_work(work.run, watch, work.declines_accepted) as one:
+                async with self._at_work(work.run, watch, declines_accepted=work.declines_accepted) as one:
                     mode, held = watch.mode, 0
                     charges = await self._ledger.claim_slice(run_id, slice_no, claims_of(mode))
                     reach(CrashPoint.SLICE_AFTER_CLAIM)
@@ -109,7 +109,7 @@ class ChargeActivities(contracts.ChargeActivities):
             if canceled.is_all:
                 return Progress(settled=canceled.charges)
             try:
-                async with self._at_work(work, watch, work.declines_accepted) as one:
+                async with self._at_work(work, watch, declines_accepted=work.declines_accepted) as one:
                     charges = await self._ledger.claim_due(
                         work.run_id, limit=DUE_BATCH_MAX, claims=claims_of(watch.mode)
                     )
@@ -119,7 +119,7 @@ class ChargeActivities(contracts.ChargeActivities):
 
     @asynccontextmanager
     async def _at_work(
-        self, run: RunKey, watch: RunWatch, declines_accepted: bool
+        self, run: RunKey, watch: RunWatch, *, declines_accepted: bool
     ) -> AsyncIterator[_Pass]:
         parts = await self._accounts.of(run)
         kept = self._kept.setdefault(run.account, _Kept(parts.requests_at_once * CARRIED_PER_REQUEST))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from workflows.domain.echo import readable
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -33,19 +35,21 @@ class Output:
 
     def notice(self, text: str) -> None:
         """Say something that is not the result."""
-        print(text, file=sys.stderr, flush=True)
+        print(readable(text), file=sys.stderr, flush=True)
 
     def failure(self, message: str, details: Mapping[str, Any]) -> None:
         """Say in one line why there is no result; with --json as {"error": ..., **details} on stdout."""
         if self.as_json:
             print(to_json({"error": message, **details}), flush=True)
         else:
-            print(f"chargeonce: {message}", file=sys.stderr, flush=True)
+            print(f"chargeonce: {readable(message)}", file=sys.stderr, flush=True)
 
 
 def _print_parts(console: "Console", parts: Iterable["RenderableType"]) -> None:
     for part in parts:
         # As it stands: neither [bold] nor :key: in a reason or the name of a source means anything.
+        if isinstance(part, str):
+            part = readable(part)  # noqa: PLW2901 - nothing prints it as it was
         console.print(part, highlight=False, markup=False, emoji=False, soft_wrap=isinstance(part, str))
 
 
@@ -78,5 +82,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
         numeric = bool(cells) and all(isinstance(row[index], int | float | None) for row in cells)
         made.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        made.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+        made.add_row(*(Text("" if cell is None else readable(str(cell))) for cell in row))
     return made

@@ -19,6 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from workflows.billing_run import BillingRun
 from workflows.contracts import RunProgress
+from workflows.domain.echo import readable
 from workflows.domain.errors import RefusedToStart
 
 CONNECT_SECONDS = 10.0
@@ -72,7 +73,7 @@ async def read_trouble(handle: RunHandle) -> str | None:
         for activity in described.raw_description.pending_activities
         if activity.HasField("last_failure")
     ]
-    return " ".join(failures[0].split()) if failures else None
+    return readable(" ".join(failures[0].split())) if failures else None
 
 
 async def wake(handle: RunHandle) -> RunProgress:

@@ -127,9 +127,7 @@ class BillingRun(RunPlanning, RunSettling):
             wakes_seen = self._wakes
             progress = await workflow.execute_activity_method(
                 ChargeActivities.charge_slice,
-                Slice(
-                    run=self._key, slice_no=slice_no, declines_accepted=self._state.declines_accepted
-                ),
+                Slice(run=self._key, slice_no=slice_no, declines_accepted=self._state.declines_accepted),
                 activity_id=f"slice-{slice_no}-{workflow.uuid4().hex[:8]}",
                 start_to_close_timeout=SLICE_SECONDS,
                 heartbeat_timeout=heartbeat(self._request.timing),

@@ -188,7 +188,7 @@ class Slice(Message):
 
 
 class Settling(RunKey):
-    """Settle what is due in a run. `declines_accepted`, as in a slice: no rate of them holds the run again."""
+    """Settle what is due in a run; `declines_accepted`, as in a slice: no rate of them holds it again."""
 
     declines_accepted: bool = False
 

@@ -28,7 +28,7 @@ GRANT EXECUTE ON FUNCTION raise_run_caps(text, text[], bigint[], text, text) TO 
 GRANT INSERT, UPDATE ON rate_limits TO {role};
 GRANT INSERT ON rate_grants TO {role};
 GRANT INSERT ON notifications, delivery_attempts TO {role};
-GRANT UPDATE (deliverer, state, ended_at) ON notifications TO {role};
+GRANT UPDATE (deliverer, claimed_at, state, ended_at) ON notifications TO {role};
 GRANT UPDATE (status, detail, ended_at) ON delivery_attempts TO {role};
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};
 GRANT INSERT ON vault_keys TO {role};

@@ -10,9 +10,11 @@ from typing import Any
 
 from activities.ledger import sql
 from activities.ledger.database import Pool
+from workflows.policies import DELIVERIES
 
 _SQL = sql.load("notifications.sql")
 WHO = "chargeonce"
+LOST_AFTER_SECONDS = 2 * max(delivery.pause_max for delivery in DELIVERIES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,12 @@ class NotificationLedger:
         self._pool = pool
 
     async def claim(self, run_id: str, deliverer: str) -> list[tuple[int, str]]:
-        """Take what waits, and return (notification id, destination). Idempotent for one deliverer."""
-        rows = await self._pool.fetch(_SQL["claim_notifications"], run_id, deliverer)
+        """Take what waits, and return (notification id, destination). Idempotent for one deliverer.
+
+        What another one took is taken over where it has begun no try for twice the longest pause between two.
+        Should it live after all, a receiver sees a repetition under the same id.
+        """
+        rows = await self._pool.fetch(_SQL["claim_notifications"], run_id, deliverer, LOST_AFTER_SECONDS)
         return sorted((row["notification_id"], row["destination"]) for row in rows)
 
     async def waiting(self, run_id: str) -> int:

@@ -251,7 +251,7 @@ async def test_declines_that_somebody_has_accepted_stop_nothing(scene: Scene) ->
 async def test_a_key_that_stripe_refuses_holds_the_run_before_anything_is_claimed(
     scene: Scene, way: Any
 ) -> None:
-    """A fresh worker asks whose its key is first: a refusal waits for a person, where a retry would not tell."""
+    """A fresh worker asks first whose its key is: a refusal waits for a person, and retries tell nobody."""
     await scene.plan()
     scene.sim.change(revoked=True)
     progress = await way(scene)

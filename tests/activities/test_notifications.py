@@ -17,7 +17,7 @@ from deploy.postgres import Database
 from tests.activities.books import ACCOUNT, PERIOD, RUN, Books
 from tests.activities.receivers import web_receiver
 from tests.activities.test_notifiers import SECRET, signature_of
-from tests.ledger.planting import close_run
+from tests.ledger.planting import close_run, run_as_owner
 from workflows.contracts import RunKey
 from workflows.domain.errors import StaleWrite
 from workflows.notify_contracts import Claim, Claimed, Waiting
@@ -161,6 +161,15 @@ async def test_what_is_taken_belongs_to_its_deliverer(books: Books) -> None:
     assert sorted(taken) == ["slack", "webhook"]
     assert await claim(books) == taken
     assert await claim(books, "notify/another") == {}
+
+
+async def test_what_a_lost_deliverer_took_is_taken_over(database: Database, books: Books) -> None:
+    """One that was terminated begins no try any more; one that still tries keeps what it has."""
+    await close_run(books.pool, RUN)
+    taken = await claim(books)
+    await run_as_owner(database, "UPDATE notifications SET claimed_at = claimed_at - interval '2 hours'")
+    assert await NotificationLedger(books.pool).begin(taken["slack"].notification_id) is not None
+    assert list(await claim(books, "notify/another")) == ["webhook"]
 
 
 async def test_failures_and_the_success_are_in_the_journal(books: Books) -> None:

@@ -82,10 +82,8 @@ async def test_a_key_in_flight_may_be_sent_again_and_no_version_is_opened(
     assert (await intend(ledger, intent.charge)).version == 2
 
 
-async def test_one_held_run_does_not_stop_another_in_the_same_batch(
-    database: Database, ledger: ChargeLedger, pool: Pool
-) -> None:
-    """Intents of several runs share a commit; each goes by its own run's standing."""
+async def plant_two_runs(database: Database, pool: Pool) -> None:
+    """Plant a charge of the run, and one of a second run that is called `another`."""
     for customer in ("cus_1", "cus_2"):
         await plant(pool, customer=customer)
     await run_as_owner(
@@ -96,6 +94,13 @@ async def test_one_held_run_does_not_stop_another_in_the_same_batch(
         " selected, planned_at, locked_at, plan_hash, approved_hash FROM billing_runs",
     )
     await run_as_owner(database, "UPDATE charges SET run_id = 'another' WHERE customer = 'cus_2'")
+
+
+async def test_one_held_run_does_not_stop_another_in_the_same_batch(
+    database: Database, ledger: ChargeLedger, pool: Pool
+) -> None:
+    """Intents of several runs share a commit; each goes by its own run's standing."""
+    await plant_two_runs(database, pool)
     charges = [*await ledger.claim_due(RUN, limit=9), *await ledger.claim_due("another", limit=9)]
     await ControlLedger(pool).hold(RUN, "paused", **DECISION)
     results = await asyncio.gather(*(intend(ledger, one) for one in charges), return_exceptions=True)
@@ -108,6 +113,25 @@ async def blocked(connection: "asyncpg.Connection[asyncpg.Record]", statements: 
     async with asyncio.timeout(10):
         while await connection.fetchval(waiting) < statements:  # noqa: ASYNC110 - nobody signals
             await asyncio.sleep(0.01)
+
+
+async def test_gates_of_several_runs_are_passed_in_one_order(
+    database: Database, ledger: ChargeLedger, pool: Pool
+) -> None:
+    """Whoever waits at a gate holds none that comes after it, or batches and holds could deadlock."""
+    await plant_two_runs(database, pool)
+    charges = [*await ledger.claim_due(RUN, limit=9), *await ledger.claim_due("another", limit=9)]
+    owner = await asyncpg.connect(database.owner_url)
+    try:
+        await owner.execute("SELECT pg_advisory_lock(7240912, run_gate('another'))")  # the first of the two
+        intending = [asyncio.create_task(intend(ledger, one)) for one in charges]
+        await blocked(owner, 1)
+        held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted"
+        assert await owner.fetchval(held) == 0
+        await owner.execute("SELECT pg_advisory_unlock_all()")
+        assert [intent.version for intent in await asyncio.gather(*intending)] == [1, 1]
+    finally:
+        await owner.close()
 
 
 async def test_no_intent_with_an_older_view_commits_after_a_pause(

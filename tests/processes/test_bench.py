@@ -35,6 +35,8 @@ def tiny_plan() -> BenchPlan:
     )
 
 
+@pytest.mark.proof
+@pytest.mark.timeout(600)
 async def test_bench_reports_every_comparison(tmp_path: Path) -> None:
     """A tiny bench of everything has rates above 0, the parts' CPU, and the book's word on the kill."""
     report = await measure(tmp_path, tiny_plan(), lambda _: None)

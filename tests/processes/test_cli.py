@@ -14,7 +14,7 @@ from deploy.postgres import Database, PostgresServer
 from tests.conftest import drive
 from worker.__main__ import main as run_worker_process
 from worker.cli import app as production_app
-from worker.console_output import Output
+from worker.console_output import Output, table
 from worker.durations import parse_duration_seconds
 from worker.failures import without_secrets
 from workflows.domain.errors import InvalidInput, RefusedToStart
@@ -151,6 +151,18 @@ def test_a_text_is_printed_as_it_stands(capsys: pytest.CaptureFixture[str]) -> N
     """A reason or the name of a source is no markup and holds no emoji, whatever it looks like."""
     Output(as_json=False).result({}, lambda: ["entry:key:march [bold]why"])
     assert capsys.readouterr().out == "entry:key:march [bold]why\n"
+
+
+def test_what_others_wrote_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    """Reasons, names and messages of failed work are shown as they are, and obeyed by no terminal."""
+    hostile, shown = "a\x1b]0;x\x07\u202eb", "a\\x1b]0;x\\x07\\u202eb"
+    output = Output(as_json=False)
+    output.result({}, lambda: [hostile, table(("why",), [(hostile,)])])
+    output.notice(f"{hostile}\nnext line")
+    output.failure(hostile, {})
+    out, err = capsys.readouterr()
+    assert [line.strip() for line in out.splitlines()] == [shown, "why", shown]
+    assert err == f"{shown}\nnext line\nchargeonce: {shown}\n"
 
 
 def test_a_preview_adds_up_and_starts_nothing(tmp_path: Path) -> None:

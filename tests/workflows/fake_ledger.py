@@ -50,6 +50,7 @@ class FakeLedger:
 
     calls: Counter[str] = field(default_factory=Counter)
     slices_begun: list[int] = field(default_factory=list)
+    declines_accepted: list[bool] = field(default_factory=list)  # as each of them was told
     slices_charged: list[int] = field(default_factory=list)
     settled_at_seconds: list[float] = field(default_factory=list)
     owners: list[str] = field(default_factory=list)

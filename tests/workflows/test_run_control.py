@@ -24,6 +24,7 @@ HOUR = 3_600.0
 
 SILENCE = Progress(halted="no answer", halted_kind=HoldKind.BREAKER, closes_by_itself=True)
 CREDENTIALS = Progress(halted="401 invalid_api_key", halted_kind=HoldKind.BREAKER)
+DECLINES = Progress(halted="30 of 50", halted_kind=HoldKind.BREAKER, halted_by_declines=True)
 CAP = Progress(halted="the cap is reached", halted_kind=HoldKind.CAP)
 
 
@@ -429,6 +430,21 @@ async def test_silence_with_nothing_in_flight_is_probed_by_one_slice(
     await tick(handle)
     assert (await finish(handle)).phase == "closed"
     assert ledger.events == [("breaker_opened", RULE), ("breaker_closed", RULE)] * 2
+
+
+@pytest.mark.parametrize(("met", "accepted"), [(DECLINES, True), (CREDENTIALS, False)])
+async def test_a_resume_after_too_many_declines_accepts_them(
+    stage: Stage, ledger: FakeLedger, met: Progress, *, accepted: bool
+) -> None:
+    """What comes after it is told so, and what began before holds nothing again; no other hold says it."""
+    ledger.slices, ledger.halts = 3, {0: [met, DECLINES] if accepted else [met]}
+    handle = await stage.start(slices_at_once=1)
+    await progress_once(handle, lambda progress: progress.hold is HoldKind.BREAKER)
+    await decide(handle, "resume")
+    assert (await finish(handle)).phase == "closed"
+    assert ledger.declines_accepted[0] is False
+    assert set(ledger.declines_accepted[1:]) == {accepted}
+    assert ledger.events == [("breaker_opened", RULE), ("resumed", WHO)]
 
 
 async def test_broken_credentials_met_by_a_probe_wait_for_a_person(stage: Stage, ledger: FakeLedger) -> None:

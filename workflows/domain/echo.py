@@ -1,4 +1,4 @@
-"""Hostile text is quoted in messages here, and nowhere else.
+"""Hostile text is quoted in messages here, and nowhere else; and made safe for terminals.
 
 A cell of a source file can hold terminal escapes, bidirectional overrides or a megabyte of anything; a
 message that repeats it must stay one short readable line.
@@ -16,3 +16,13 @@ def echo(text: str) -> str:
     if len(text) > ECHO_CHARACTERS_MAX:
         return f"{text[:ECHO_CHARACTERS_MAX]!r}…"
     return repr(text)
+
+
+def readable(text: str) -> str:
+    """Return `text` whole for a terminal: what `echo` escapes is escaped, but for line breaks and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else repr(character)[1:-1]
+        for character in text
+    )

@@ -4,7 +4,7 @@
 ChargeonceError
 ├── InvalidInput          theirs: a value from outside that can't be billed exactly
 ├── RefusedToStart        theirs or the operator's: nothing was begun, and why
-│   └── CredentialsRefused   a key that was looked at and does not open what it should: only a person mends that
+│   └── CredentialsRefused   a key does not open what it should: only a person mends that
 ├── InvariantViolation    ours: a promise of DESIGN.md does not hold; stop before money moves
 ├── StaleWrite            nobody's: the row moved on, so this writer has been superseded
 └── NothingWasSent        nobody's: a local wait or a connection failed before the first byte left

@@ -13,6 +13,7 @@ CREATE TABLE notifications (
     payload         jsonb NOT NULL,
     created_at      timestamptz NOT NULL,
     deliverer       text,  -- id of the workflow that delivers it
+    claimed_at      timestamptz,  -- real time of its newest sign of life: the claim, or the beginning of a try
     state           text NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'delivered', 'given_up')),
     ended_at        timestamptz,
     CONSTRAINT notifications_written_once UNIQUE (run_id, kind, destination, subject),

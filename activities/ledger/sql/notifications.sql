@@ -1,24 +1,29 @@
 -- name: claim_notifications
--- Take what waits for somebody to deliver it; what this deliverer has taken before is its own still.
--- $1 run_id $2 deliverer
-UPDATE notifications SET deliverer = $2
- WHERE run_id = $1 AND state = 'waiting' AND (deliverer IS NULL OR deliverer = $2)
+-- Take what waits for somebody to deliver it; what this deliverer has taken before is its own still. One that has
+-- given no sign of life for so long was terminated, and would keep what it took for ever.
+-- $1 run_id $2 deliverer $3 seconds after which a deliverer is lost
+UPDATE notifications SET deliverer = $2, claimed_at = clock_timestamp()
+ WHERE run_id = $1 AND state = 'waiting'
+   AND (deliverer IS NULL OR deliverer = $2
+        OR claimed_at < clock_timestamp() - $3::double precision * interval '1 second')
 RETURNING notification_id, destination
 
 -- name: begin_delivery
 -- Put one try into the journal, before it leaves; no row back means that it waits no more. $1 notification_id
-WITH begun AS (
+WITH waiting AS (
+    UPDATE notifications SET claimed_at = clock_timestamp()
+     WHERE notification_id = $1 AND state = 'waiting'
+    RETURNING notification_id, destination, payload
+), begun AS (
     INSERT INTO delivery_attempts (notification_id, attempt_no, at)
-    SELECT n.notification_id,
+    SELECT w.notification_id,
            1 + (SELECT coalesce(max(a.attempt_no), 0)
-                  FROM delivery_attempts a WHERE a.notification_id = n.notification_id),
+                  FROM delivery_attempts a WHERE a.notification_id = w.notification_id),
            ledger_now()
-      FROM notifications n
-     WHERE n.notification_id = $1 AND n.state = 'waiting'
-    RETURNING notification_id, attempt_no
+      FROM waiting w
+    RETURNING attempt_no
 )
-SELECT b.attempt_no, n.destination, n.payload
-  FROM begun b JOIN notifications n USING (notification_id)
+SELECT b.attempt_no, w.destination, w.payload FROM begun b CROSS JOIN waiting w
 
 -- name: end_delivery
 -- Record what became of one try. A late success counts even where it was given up before.
