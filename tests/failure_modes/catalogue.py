@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.activities.scene import Scene
 from tests.failure_modes import answer_misread as misread
-from tests.failure_modes import inbound, ours
+from tests.failure_modes import inbound, ours, ours_inbound
 from tests.failure_modes import key_of_the_wrong_thing as wrong
 from tests.failure_modes import key_per_retry as retrying
 from tests.failure_modes import key_per_send as sending
@@ -246,7 +246,7 @@ CATALOGUE: Final = (
         inbound.credit_per_delivery,
         "stripe, aiohttp",
         Outcome(due=1, charged=1, recorded=2),
-        ours.read_the_outcome_twice,
+        ours_inbound.take_in_one_event_twice,
         note=READS_ITSELF,
     ),
     Mode(
@@ -256,7 +256,7 @@ CATALOGUE: Final = (
         inbound.last_arrival_wins,
         "stripe, aiohttp",
         NOT_RECORDED,
-        ours.take_in_a_stale_failure,
+        ours_inbound.take_in_a_late_failure,
         note=READS_ITSELF,
     ),
     Mode(
@@ -266,7 +266,7 @@ CATALOGUE: Final = (
         inbound.forget_the_payment_intent,
         "stripe, aiohttp",
         NOT_RECORDED,
-        ours.go_by_the_id_on_disk,
+        ours_inbound.go_by_the_identity_at_stripe,
         note=READS_ITSELF,
     ),
 )

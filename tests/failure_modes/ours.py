@@ -28,7 +28,6 @@ from tests.ledger.planting import commit_plan
 from workflows.domain.charge import Intent
 from workflows.domain.keys import Identity
 from workflows.domain.states import State
-from workflows.domain.window import WINDOW_SECONDS
 
 PATIENCE_SECONDS = 0.5
 SLOWNESS_SECONDS = 1.5
@@ -185,37 +184,3 @@ async def two_workers_at_once(scene: Scene) -> None:
     ends = await asyncio.gather(*(worker.carrier.carry(charge) for worker, charge in claimed))
     assert ends == [End.SUPERSEDED, End.SETTLED]
     assert scene.wire == ["create v1", "confirm v1"]
-
-
-async def read_the_outcome_twice(scene: Scene) -> None:
-    """No webhook is trusted: two workers read the PaymentIntent at Stripe, and one write takes it in."""
-    await confirm_and_vanish(scene)
-    workers = scene.worker(), scene.worker()
-    claimed = [(worker, await worker.claim_one()) for worker in workers]
-    await asyncio.gather(*(worker.carrier.carry(charge) for worker, charge in claimed))
-    assert scene.lookups == 2
-    assert await scene.decisions() == [("settled_by_lookup", False)]
-
-
-async def take_in_a_stale_failure(scene: Scene) -> None:
-    """The first confirm's decline reaches the ledger after the second confirm's success."""
-    a, b = scene.worker(), scene.worker()
-    intent = await a.intend(await scene.prepare(a, card="pm_card_declineOnceThenSucceed"), CONFIRM)
-    stale = await a.transmit(intent)
-    assert stale.http_status == 402
-    await scene.set_age(WINDOW_SECONDS)
-    await settle(scene, b)
-    declined = await scene.charge()
-    assert declined.state is State.DECLINED
-    await b.sender.send_first(declined, CONFIRM, reason="retry")
-    assert (await a.record(intent, stale)).state is State.SUCCEEDED
-
-
-async def go_by_the_id_on_disk(scene: Scene) -> None:
-    """The PaymentIntent's id was committed before the confirm: what became of it is asked by that id."""
-    await confirm_and_vanish(scene)
-    await settle(scene)
-    [movement] = scene.sim.movements
-    assert (await scene.charge()).payment_intent == movement.payment_intent
-    [lookup] = [request for request in scene.sim.requests if request.method == "GET"]
-    assert lookup.path == f"/v1/payment_intents/{movement.payment_intent}"

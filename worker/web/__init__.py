@@ -1,0 +1,1 @@
+"""The webhook receiver: verify, keep, acknowledge, and nothing else."""
