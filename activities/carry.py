@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from activities.ledger.charges import ChargeLedger
 from activities.limiter import PAUSE_SECONDS_MAX
+from activities.reopen import Reopener
 from activities.run_watch import RunWatch
 from activities.send import Sender, Sent
 from activities.settle import OPERATION_OF, Settler, Step
@@ -56,6 +57,7 @@ class Carrier:
         self._ledger = ledger
         self._sender = sender
         self._settler = settler
+        self._reopener = Reopener(ledger=ledger, sender=sender, settler=settler)
         self._breaker = breaker
         self._watch = watch
         self._skew = skew
@@ -111,13 +113,20 @@ class Carrier:
         match charge.state:
             case State.PLANNED if canceling:
                 unsent = await self._ledger.cancel_unsent(charge)
-                if unsent is None:
+                if unsent is not None:
+                    return Step(unsent)
+                if charge.payment_intent is None:
                     raise StaleWrite(f"charge {charge.charge_id} is no longer only planned")
-                return Step(unsent)
+                # An earlier run made its PaymentIntent, and may have tried to confirm it: Stripe decides.
+                sent = await self._sender.send_first(charge, Operation.CANCEL, reason="the run is canceled")
+            case State.PLANNED if charge.create_version:
+                return await self._reopener.go_on(charge)
             case State.PLANNED:
                 sent = await self._sender.send_first(charge, Operation.CREATE, reason="planned")
             case State.PREPARED | State.CONFIRMING if canceling:
                 sent = await self._sender.send_first(charge, Operation.CANCEL, reason="the run is canceled")
+            case State.PREPARED if charge.confirm_version:
+                return await self._reopener.go_on(charge)
             case State.PREPARED:
                 sent = await self._sender.send_first(charge, Operation.CONFIRM, reason="prepared")
             case _:
@@ -145,7 +154,8 @@ class Carrier:
     async def _weigh(self, sent: Sent, tries: int) -> int:
         """Return the new number of tries without progress, after waiting as long as the answer asks for."""
         self._breaker.observe(sent.verdict)
-        if sent.verdict.proof is Proof.PROVED and sent.charge.state is sent.verdict.state:
+        makes_way = sent.verdict.state is State.CANCELED and sent.charge.state is State.PLANNED
+        if sent.verdict.proof is Proof.PROVED and (sent.charge.state is sent.verdict.state or makes_way):
             return 0  # anything else that was proved did not pass the ledger's guards: no progress
         if sent.verdict.proof is Proof.OUTDATED or sent.verdict.cause is Cause.STORED_FAILURE:
             return tries + 1  # nothing to wait for: the next step is a lookup

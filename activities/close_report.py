@@ -6,14 +6,14 @@ that `chargeonce verify` can ask at any time.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from activities.accounts import Accounts
 from activities.double_charges import DoubleCharges, find_double_charges, not_checked
-from activities.ledger.closing import CloseFacts, close_with_report
+from activities.ledger.closing import CloseFacts, close_charging_with_report, close_with_report
 from activities.ledger.control import HOLD_ACTIONS
 from activities.ledger.database import Pool
 from activities.ledger.notifications import NotificationLedger
@@ -47,6 +47,20 @@ class Closer:
         found = await self.runs.read(run.run_id)
         if found.phase == "closed":
             return found
+        return await close_with_report(self.pool, run.run_id, await self._look(run))
+
+    async def close_charging(self, run: RunKey) -> bool:
+        """Ask Stripe, then close the charging of a run that waits for something; return whether it is closed.
+
+        Raises:
+            StaleWrite: Some charge is not settled after all.
+        """
+        if (await self.runs.read(run.run_id)).phase == "retrying":
+            return True
+        return await close_charging_with_report(self.pool, run.run_id, await self._look(run))
+
+    async def _look(self, run: RunKey) -> Callable[[CloseFacts], Mapping[str, Any]]:
+        """Ask Stripe and compare the books; return what makes a report of that and of the ledger's facts."""
         if (await self.runs.due(run.run_id)).open:
             raise StaleWrite(f"run {run.run_id} still has open charges")
         double_charges = await self._look_for_double_charges(run)
@@ -61,7 +75,7 @@ class Closer:
         def assemble(facts: CloseFacts) -> Mapping[str, Any]:
             return assemble_report(facts, double_charges, compared, books)
 
-        return await close_with_report(self.pool, run.run_id, assemble)
+        return assemble
 
     async def announced(self, run: RunKey) -> int:
         """Return how many notifications of the run wait to be delivered."""
@@ -94,6 +108,8 @@ def assemble_report(
         "plan_versus_actual": compared.document(),
         "double_charges": double_charges.as_json(),
         "books": books.as_json(),
+        "waiting": _waiting(facts),
+        "waited": _waited(facts),
     }
 
 
@@ -181,25 +197,50 @@ def _totals(facts: CloseFacts) -> dict[str, dict[str, Any]]:
 
 
 def _durations(facts: CloseFacts, holds: Sequence[HeldPeriod]) -> dict[str, Any]:
-    """Return seconds by the ledger's clock. The limit is for the time from approval to close, holds too."""
+    """Return seconds by the ledger's clock. The limit is for approval to the charging's end, holds too."""
     run, limit_seconds = facts.run, (facts.run["request"] or {}).get("duration_limit_seconds")
     planning = [event["detail"] for event in facts.events if event["action"] == "planned"]
     locked, planned, approved, now = (run[name] for name in ("locked_at", "planned_at", "approved_at", "now"))
-    charging = _seconds(approved, now)
+    charging_closed = run["charging_closed_at"]
+    charging = _seconds(approved, charging_closed or now)
     return {
         "locked_at": locked.isoformat(),
         "planned_at": None if planned is None else planned.isoformat(),
         "approved_at": None if approved is None else approved.isoformat(),
+        "charging_closed_at": None if charging_closed is None else charging_closed.isoformat(),
         "closed_at": now.isoformat(),
         "planning_seconds": _seconds(locked, planned),
         "approval_seconds": _seconds(planned, approved),
         "charging_seconds": charging,
+        "retrying_seconds": _seconds(charging_closed, now),
         "held_seconds": round(sum(hold.seconds for hold in holds), 3),
         "all_seconds": _seconds(locked, now),
         "estimated_charging_seconds": planning[-1].get("charge_seconds") if planning else None,
         "limit_seconds": limit_seconds,
         "within_limit": None if limit_seconds is None or charging is None else charging <= limit_seconds,
     }
+
+
+def _waiting(facts: CloseFacts) -> dict[str, dict[str, Any]]:
+    """Return what the run waits for: by kind, how many lines, and until when at most."""
+    return {
+        row["kind"]: {
+            "lines": row["lines"],
+            "next": row["due_at"].isoformat(),
+            "until": row["ends_at"].isoformat(),
+        }
+        for row in facts.follow_ups
+        if row["outcome"] is None
+    }
+
+
+def _waited(facts: CloseFacts) -> dict[str, dict[str, int]]:
+    """Return what came of what the run has waited for: by kind and outcome, how many times."""
+    waited: dict[str, dict[str, int]] = {}
+    for row in facts.follow_ups:
+        if row["outcome"] is not None:
+            waited.setdefault(row["kind"], {})[row["outcome"]] = row["lines"]
+    return waited
 
 
 def _seconds(since: datetime | None, until: datetime | None) -> float | None:

@@ -152,6 +152,7 @@ class ControlActivities(contracts.ControlActivities):
             in_flight=in_flight,
             not_started=not_started,
             refused=ruling.refused,
+            already=ruling.already,
         )
 
 

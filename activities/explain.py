@@ -8,29 +8,24 @@ from enum import StrEnum
 from typing import Any
 
 from activities.ledger.database import Pool
-from activities.ledger.story import CANDIDATES_MAX, Candidate, StoryRows, find_candidates, read_story_rows
+from activities.ledger.story import (
+    CANDIDATES_MAX,
+    Candidate,
+    SkippedRow,
+    StoryRows,
+    find_candidates,
+    find_skipped,
+    read_story_rows,
+)
+from activities.next_step import describe_next_step, is_kept
 from workflows.domain.echo import echo
 from workflows.domain.errors import InvalidInput
+from workflows.domain.money import format_money
 
 PREFIX_CHARACTERS_MIN = 6
 _HEX = re.compile(r"[0-9a-f]{1,32}")
 _PAYMENT_INTENT = re.compile(r"pi_[A-Za-z0-9_]+")
 
-_NEXT = {
-    "planned": "its PaymentIntent is created when its slice is worked through",
-    "creating": "looked up at Stripe; then adopted, sent again under its key, or past the window re-keyed",
-    "prepared": "its PaymentIntent is confirmed when its slice is worked through",
-    "confirming": "looked up at Stripe; then settled, sent again under its key, or past the window re-keyed",
-    "canceling": "looked up at Stripe; then canceled, or whatever Stripe says it is",
-    "succeeded": "nothing: it is paid",
-    "processing": "Stripe says in some days whether the debit went through",
-    "declined": "nothing in this run; a later run may take it over",
-    "needs_customer": "the customer has to authenticate or pay on session",
-    "refused": "nothing in this run: correct what Stripe refused and bill it with a later run",
-    "review": "somebody has to look at it: see the reason",
-    "canceled": "nothing: it can't be paid any more; a later run may take it over",
-    "skipped": "nothing: it was never to be charged in this run",
-}
 _IN_MOTION = frozenset({"planned", "creating", "prepared", "confirming", "canceling"})
 
 
@@ -38,6 +33,7 @@ class EventKind(StrEnum):
     """What happened."""
 
     PLANNED = "planned"
+    SKIPPED = "skipped"
     TAKEN_OVER = "taken_over"
     KEY = "key"
     SENT = "sent"
@@ -98,6 +94,27 @@ class ChargeStory:
         return values | {"events": [event.as_json() for event in self.events]}
 
 
+class NoSuchCharge(InvalidInput):
+    """No charge is meant by a name. It may be that of a row that became none."""
+
+
+async def explain_line(
+    pool: Pool, wanted: str, *, run_id: str | None = None
+) -> "ChargeStory | tuple[SkippedRow, ...]":
+    """Return the story of the charge that `wanted` names; else the rows of that name that became no charge.
+
+    Args and errors as for `explain_charge`.
+    """
+    try:
+        return await explain_charge(pool, wanted, run_id=run_id)
+    except NoSuchCharge:
+        customer, _, line = wanted.strip().partition("/")
+        skipped = await find_skipped(pool, customer=customer, line=line or None, run_id=run_id)
+        if not skipped:
+            raise
+        return tuple(skipped)
+
+
 async def explain_charge(pool: Pool, wanted: str, *, run_id: str | None = None) -> ChargeStory:
     """Return the story of the one charge that `wanted` names.
 
@@ -112,7 +129,7 @@ async def explain_charge(pool: Pool, wanted: str, *, run_id: str | None = None) 
     found = await _find(pool, wanted.strip(), run_id)
     if not found:
         where = f" in run {run_id}" if run_id else ""
-        raise InvalidInput(
+        raise NoSuchCharge(
             f"no charge is called {echo(wanted)}{where}: give a charge id or its first"
             f" {PREFIX_CHARACTERS_MIN} digits, pi_..., customer/line or a customer"
         )
@@ -136,10 +153,13 @@ async def _find(pool: Pool, wanted: str, run_id: str | None) -> list[Candidate]:
 
 def _name_choices(wanted: str, found: list[Candidate]) -> str:
     choices = ", ".join(
-        f"{one.charge_id} ({one.customer}/{one.line}, {one.period}, {one.state})" for one in found
+        f"{one.charge_id} ({one.customer}/{one.line}, {one.period}, {one.state}, run {one.run_id})"
+        for one in found
     )
     more = " and more" if len(found) == CANDIDATES_MAX else ""
-    return f"{echo(wanted)} may be any of {len(found)}{more}: {choices}"
+    several_runs = len({one.run_id for one in found}) > 1
+    which = "its run with --run RUN, or its id" if several_runs else "customer/line, or its id"
+    return f"{echo(wanted)} may be any of {len(found)}{more}; say {which}: {choices}"
 
 
 def tell_story(rows: StoryRows) -> ChargeStory:
@@ -153,7 +173,7 @@ def tell_story(rows: StoryRows) -> ChargeStory:
         *_decisions(rows),
     ]
     events.sort(key=lambda event: (event.at, _ORDER[event.kind]))
-    moves = charge["state"] in _IN_MOTION
+    moves = charge["state"] in _IN_MOTION and not is_kept(charge)
     return ChargeStory(
         charge_id=charge["charge_id"],
         run_id=charge["run_id"],
@@ -169,8 +189,8 @@ def tell_story(rows: StoryRows) -> ChargeStory:
         payment_intent=charge["payment_intent"],
         changed_at=charge["changed_at"],
         now=charge["now"],
-        next_step=_NEXT[charge["state"]],
-        due_at=(charge["due_at"] or charge["now"]) if moves else charge["due_at"],
+        next_step=describe_next_step(charge),
+        due_at=(charge["due_at"] or charge["now"]) if moves else charge["follow_up_due_at"],
         events=tuple(events),
     )
 
@@ -181,11 +201,13 @@ def _planned(rows: StoryRows) -> Iterator[StoryEvent]:
     planned_at = first["planned_at"]
     if planned_at is not None:
         run_id = first["from_run"] if rows.takeovers else charge["run_id"]
+        amount = format_money(charge["amount_minor"], charge["currency"])
+        was_skipped = charge["state"] == "skipped"
+        what = f"not to be charged ({charge['reason']})" if was_skipped else "planned"
         yield StoryEvent(
             planned_at,
-            EventKind.PLANNED,
-            f"planned by {run_id} from row {charge['source_row']} of its source:"
-            f" {charge['amount_minor']} {charge['currency']} (minor units)",
+            EventKind.SKIPPED if was_skipped else EventKind.PLANNED,
+            f"{what} by {run_id} from row {charge['source_row']} of its source: {amount}",
             {"run_id": run_id, "source_row": charge["source_row"]},
         )
 

@@ -27,6 +27,7 @@ _SKIP_REASONS = {
     PaymentMethodKind.SEVERAL: SkipReason.SEVERAL_PAYMENT_METHODS,
     PaymentMethodKind.CUSTOMER_DELETED: SkipReason.CUSTOMER_DELETED,
     PaymentMethodKind.CUSTOMER_MISSING: SkipReason.CUSTOMER_MISSING,
+    PaymentMethodKind.REFUSED: SkipReason.CAN_NOT_BE_BILLED,
 }
 
 
@@ -88,7 +89,9 @@ class PaymentMethods:
             if finding.payment_method is not None:
                 return FoundMethod(customer, finding.payment_method, None)
             if finding.kind is not PaymentMethodKind.UNKNOWN:
-                return FoundMethod(customer, None, _SKIP_REASONS[finding.kind])
+                # One customer that can't be asked about must not hold up everybody else's plan.
+                detail = finding.reason if finding.kind is PaymentMethodKind.REFUSED else None
+                return FoundMethod(customer, None, _SKIP_REASONS[finding.kind], detail)
             if finding.rate_limited:
                 self._parts.limiter.slow_down(
                     Endpoint.CUSTOMERS,

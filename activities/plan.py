@@ -11,7 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 
 from activities.accounts import Accounts
 from activities.crash_points import CrashPoint, reach
-from activities.ledger.frozen_plan import FrozenPlan, PlanRecord, PlanTerms
+from activities.ledger.frozen_plan import CustomerAmount, FrozenPlan, PlanRecord, PlanTerms
 from activities.ledger.planning import PlanLedger
 from activities.ledger.runs import Run
 from activities.payment_methods import PaymentMethods
@@ -22,6 +22,7 @@ from activities.sources.opening import open_source
 from activities.vault import PLANNING
 from workflows.contracts import RunKey, RunRequest
 from workflows.domain.errors import InvalidInput
+from workflows.domain.money import format_money
 
 BATCH_ROWS = 2_000
 
@@ -49,8 +50,9 @@ class Planner:
                 selected=summary.selected,
                 plan_hash=summary.plan_hash,
                 planned_by=request.started_by,
-                approved_because=_approved_because(request, summary.plan_hash),
+                approved_because=_approved_because(request, summary),
                 summary=summary.document(),
+                nothing_due=summary.nothing_due,
             )
             run = await plan.move(record, summary.totals())
             reach(CrashPoint.PLAN_BEFORE_COMMIT)
@@ -61,6 +63,11 @@ class Planner:
         """Return what `plan` would decide now, hash included, and keep nothing of it. Raises as that."""
         async with self._frozen(request) as (_, summary):
             return summary
+
+    async def preview_customers(self, request: RunRequest) -> tuple[PlanSummary, list[CustomerAmount]]:
+        """Return what `preview` does, and what each customer would be charged. Raises as that."""
+        async with self._frozen(request) as (plan, summary):
+            return summary, await plan.customers()
 
     @asynccontextmanager
     async def _frozen(self, request: RunRequest) -> AsyncIterator[tuple[FrozenPlan, PlanSummary]]:
@@ -91,11 +98,18 @@ class Planner:
                 )
 
 
-def _approved_because(request: RunRequest, plan_hash: str) -> str | None:
+def _approved_because(request: RunRequest, summary: PlanSummary) -> str | None:
     if request.approve_any:
         return "any plan was approved beforehand"
-    if request.approved_hash == plan_hash:
+    if request.approved_hash == summary.plan_hash:
         return "this very plan was approved beforehand, by its hash"
+    if summary.nothing_due is not None:
+        return f"there is nothing to approve: {summary.nothing_due}"
+    limits = request.approve_within_minor
+    totals = {currency: total.amount_minor for currency, total in summary.currencies.items()}
+    if limits and all(amount <= limits.get(currency, -1) for currency, amount in totals.items()):
+        told = ", ".join(format_money(limits[currency], currency) for currency in sorted(limits))
+        return f"plans within {told} were approved beforehand"
     return None
 
 

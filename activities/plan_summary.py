@@ -12,6 +12,7 @@ from activities.payment_methods import Lookups
 from workflows.contracts import RunRequest
 from workflows.domain.errors import InvalidInput
 from workflows.domain.periods import Period
+from workflows.domain.skips import SkipReason
 
 LARGEST_LINES = 5
 WIDEST_CHANGES = 5
@@ -67,7 +68,12 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary:
-    """A plan at one glance. `charge_seconds` is how long its charges take at the account's rate, at best."""
+    """A plan at one glance. `charge_seconds` is how long its charges take at the account's rate, at best.
+
+    `below_minimum` counts lines that are sent although they are below Stripe's minimum: it will refuse them.
+    `taken_over` counts lines that ended without success in an earlier run, by the state they were left in.
+    `nothing_due` says who has all the lines already, where that is so.
+    """
 
     run_id: str
     account: str
@@ -77,6 +83,9 @@ class PlanSummary:
     selected: int
     currencies: Mapping[str, CurrencyPlan]
     skipped: Mapping[str, int]
+    below_minimum: int
+    taken_over: Mapping[str, int]
+    nothing_due: str | None
     comparison: Comparison | None
     lookups: Lookups
     rate_per_second: float
@@ -120,6 +129,9 @@ async def summarize(
         selected=selected,
         currencies=_currencies(totals, await plan.largest(lines_max=LARGEST_LINES)),
         skipped=await plan.skips(),
+        below_minimum=await plan.below_minimum(),
+        taken_over=await plan.takeovers(),
+        nothing_due=_nothing_due(await plan.kept(), selected),
         comparison=await _compare(plan, request),
         lookups=lookups,
         rate_per_second=rate,
@@ -127,6 +139,19 @@ async def summarize(
         lookup_seconds=lookups.requests / lookup_rate,
         plan_hash=await plan.plan_hash(),
     )
+
+
+def _nothing_due(kept: Sequence[Row], selected: int) -> str | None:
+    """Return who has all the lines of a plan already, or None where there is anything else in it."""
+    if not kept or sum(row["lines"] for row in kept) < selected:
+        return None
+    by_run = [
+        f"{row['lines']} lines charged by run {row['owner_run']}"
+        if row["reason"] == SkipReason.ALREADY_CHARGED
+        else f"{row['lines']} lines left with run {row['owner_run']} ({row['reason']})"
+        for row in kept
+    ]
+    return f"nothing is due: {', '.join(by_run)}"
 
 
 def _currencies(totals: Sequence[PlanTotal], largest: Sequence[Row]) -> dict[str, CurrencyPlan]:

@@ -6,7 +6,7 @@ from activities.close_report import Closer
 from activities.crash_points import CrashPoint, reach
 from activities.heartbeat import heartbeats
 from activities.ledger.control import ControlLedger
-from activities.ledger.runs import Run, RunLedger
+from activities.ledger.runs import DueSummary, Run, RunLedger
 from activities.plan import Planner
 from workflows import contracts
 from workflows.contracts import (
@@ -111,19 +111,7 @@ class RunActivities(contracts.RunActivities):
     @activity.defn(name="read_due")
     async def read_due(self, run: RunKey) -> Due:
         """Say what is open and when it is due."""
-        due = await self._ledger.due(run.run_id)
-        return Due(
-            open=due.open,
-            in_flight=due.in_flight,
-            due_now=due.due_now,
-            next_due_seconds=due.next_due_seconds,
-            next_due_epoch_seconds=due.next_due_epoch_seconds,
-            hold=_kind(due.hold),
-            hold_reason=due.hold_reason,
-            canceling=due.canceling,
-            in_flight_due_now=due.in_flight_due_now,
-            next_in_flight_due_seconds=due.next_in_flight_due_seconds,
-        )
+        return due_of(await self._ledger.due(run.run_id))
 
     @activity.defn(name="begin_settling")
     async def begin_settling(self, run: RunKey) -> None:
@@ -138,6 +126,22 @@ class RunActivities(contracts.RunActivities):
             closed = await self._closer.close(run)
             reach(CrashPoint.CLOSE_AFTER_COMMIT)
             return _report(closed, notifications=await self._closer.announced(run))
+
+
+def due_of(due: DueSummary) -> Due:
+    """Return what is due as the workflow hears of it."""
+    return Due(
+        open=due.open,
+        in_flight=due.in_flight,
+        due_now=due.due_now,
+        next_due_seconds=due.next_due_seconds,
+        next_due_epoch_seconds=due.next_due_epoch_seconds,
+        hold=_kind(due.hold),
+        hold_reason=due.hold_reason,
+        canceling=due.canceling,
+        in_flight_due_now=due.in_flight_due_now,
+        next_in_flight_due_seconds=due.next_in_flight_due_seconds,
+    )
 
 
 def _kind(hold: str | None) -> HoldKind | None:

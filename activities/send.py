@@ -77,8 +77,12 @@ class Sender:
         self._places = places
         self._skew = skew
 
-    async def send_first(self, charge: Charge, operation: Operation, *, reason: str) -> Sent:
+    async def send_first(
+        self, charge: Charge, operation: Operation, *, reason: str, is_alone: bool = False
+    ) -> Sent:
         """Freeze a new key of `operation` and send it once.
+
+        `is_alone` says that every send of an earlier version has its answer: a refusal is one of the whole.
 
         Raises:
             StaleWrite: The charge has moved on, its run may not begin this, its previous key's window has not
@@ -91,6 +95,7 @@ class Sender:
             path=request.path,
             parameters=canonical_parameters(request.parameters),
             reason=reason,
+            is_alone=is_alone,
         )
         await self._limiter.acquire(Endpoint(operation))
         async with self._places:

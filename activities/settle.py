@@ -8,16 +8,17 @@ to wait, or may be replaced by the next version.
 from dataclasses import dataclass
 
 from activities.crash_points import CrashPoint, reach
-from activities.gateway.calls import boottime_seconds
 from activities.gateway.requests import StripeAccount
 from activities.gateway.stripe_gateway import StripeGateway
 from activities.ledger.charges import ChargeLedger
-from activities.limiter import Endpoint, Limiter
+from activities.limiter import Limiter
+from activities.look_up import ChargeLookups
 from activities.send import Sender, Sent
 from activities.skew_watch import SkewWatch
 from workflows.domain.answer import Lookup, PaymentIntent
 from workflows.domain.charge import Charge, FrozenKey
 from workflows.domain.errors import InvariantViolation
+from workflows.domain.follow_up import decline_evidence
 from workflows.domain.keys import Operation
 from workflows.domain.mode import Mode
 from workflows.domain.recovery import (
@@ -41,7 +42,6 @@ from workflows.domain.window import (
     rule_on_skew,
 )
 
-LIST_BEFORE_FIRST_SEND_SECONDS = 300  # more than any skew that we go on with
 HELD_SECONDS = 300.0  # between looks at what only a new version could move, while its run is held
 OPERATION_OF = {
     State.CREATING: Operation.CREATE,
@@ -64,13 +64,15 @@ class _Evidence:
 class Step:
     """What one settling step did: `sent` where a request left, `waiting` where nothing can be done yet.
 
-    `held` says that only a new version could help, which the run's hold forbids.
+    `wait_seconds` is for how long then, as far as that is known. `held` says that only a new version could
+    help, which the run's hold forbids.
     """
 
     charge: Charge
     sent: Sent | None = None
     waiting: bool = False
     held: bool = False
+    wait_seconds: float = 0.0
 
 
 class Settler:
@@ -87,11 +89,11 @@ class Settler:
         skew: SkewWatch,
     ) -> None:
         self._ledger = ledger
-        self._gateway = gateway
-        self._limiter = limiter
         self._sender = sender
-        self._account = account
         self._skew = skew
+        self.lookups = ChargeLookups(
+            ledger=ledger, gateway=gateway, limiter=limiter, account=account, skew=skew
+        )
 
     async def settle(self, charge: Charge, mode: Mode = Mode.NORMAL) -> Step:
         """Take one step with a charge in `creating`, `confirming` or `canceling`.
@@ -121,34 +123,12 @@ class Settler:
 
     async def look_at_clocks(self, charge: Charge) -> None:
         """Ask Stripe something small about a charge's customer, for the time of the answer alone."""
-        await self._limiter.acquire(Endpoint.LIST)
-        began_seconds, now = boottime_seconds(), await self._ledger.now()
-        lookup = await self._list(charge, int(now) - LIST_BEFORE_FIRST_SEND_SECONDS, now)
-        self._skew.observe(lookup.skew_seconds, began_seconds=began_seconds)
+        await self.lookups.look_at_clocks(charge)
 
     async def _look_up(self, charge: Charge, operation: Operation, frozen: FrozenKey) -> Lookup:
-        endpoint = Endpoint.LIST if operation is Operation.CREATE else Endpoint.RETRIEVE
-        await self._limiter.acquire(endpoint)
-        # The clocks are read after the limiter has let the lookup go, or its wait would look like skew.
-        began_seconds, now = boottime_seconds(), await self._ledger.now()
-        if endpoint is Endpoint.LIST:
-            first_sent = int(frozen.charge_first_intended_epoch_seconds)
-            lookup = await self._list(charge, first_sent - LIST_BEFORE_FIRST_SEND_SECONDS, now)
-        else:
-            lookup = await self._gateway.retrieve_payment_intent(
-                self._account, charge.payment_intent or "", started_epoch_seconds=now
-            )
-        self._skew.observe(lookup.skew_seconds, began_seconds=began_seconds)
-        return lookup
-
-    async def _list(self, charge: Charge, created_from_epoch_seconds: int, now: float) -> Lookup:
-        return await self._gateway.list_payment_intents(
-            self._account,
-            customer=charge.customer,
-            created_from_epoch_seconds=created_from_epoch_seconds,
-            created_to_epoch_seconds=None,
-            started_epoch_seconds=now,
-        )
+        if operation is Operation.CREATE:
+            return await self.lookups.list_since(charge, frozen.charge_first_intended_epoch_seconds)
+        return await self.lookups.retrieve(charge)
 
     async def _find(self, charge: Charge, operation: Operation, evidence: _Evidence) -> Finding:
         frozen, lookup = evidence.frozen, evidence.lookup
@@ -184,12 +164,12 @@ class Settler:
         lookup, canceling = evidence.lookup, evidence.mode is Mode.CANCELING
         match finding:
             case Settled():
-                return Step(await self._apply_settled(charge, lookup, finding))
+                return Step(await self.apply_settled(charge, lookup, finding))
             case Adopt(payment_intent=found, reason=reason):
                 skewed = rule_on_skew(lookup.skew_seconds)
                 if skewed is not None and not canceling:
                     # An adopted charge is confirmed next, which is a send: with such a clock nothing is sent.
-                    return await self._wait(charge, skewed, lookup, finding=reason)
+                    return await self.wait(charge, skewed, lookup, finding=reason)
                 adopted = await self._ledger.settle(
                     charge,
                     State.PREPARED,
@@ -205,7 +185,7 @@ class Settler:
                 return Step(await self._adopt_to_cancel(charge, leftovers))
             case CancelFirst(payment_intents=leftovers, reason=reason):
                 # They may belong to a create that is still rolling forward, so this is for people to look at.
-                return await self._wait(
+                return await self.wait(
                     charge,
                     Ruling(Permission.WAIT, reason, wait_seconds=3600, alarm=True),
                     lookup,
@@ -228,12 +208,19 @@ class Settler:
             others_left_open=[other.id for other in others],
         )
 
-    async def _apply_settled(self, charge: Charge, lookup: Lookup, finding: Settled) -> Charge:
+    async def apply_settled(self, charge: Charge, lookup: Lookup, finding: Settled) -> Charge:
+        """Record what a lookup settled, or that people must look at it.
+
+        Raises:
+            StaleWrite: The charge has moved on meanwhile (I14).
+        """
         state, reason = finding.state, finding.reason
         found = finding.payment_intent
         got = (found.amount_minor, found.currency)
-        if got != (charge.amount_minor, charge.currency):
+        if state is not State.CANCELED and got != (charge.amount_minor, charge.currency):
             state, reason = State.REVIEW, f"{reason}, but {found.id} is of {got}"
+        elif charge.payment_intent not in {None, found.id}:
+            state, reason = State.REVIEW, f"{reason}: {found.id}, beside the charge's own"
         elif not is_legal(charge.state, state):
             state, reason = State.REVIEW, f"{reason}, which can't follow {charge.state}"
         alarm = state is State.REVIEW or is_surprise(charge.state, state) or "DUPLICATE" in finding.reason
@@ -245,6 +232,7 @@ class Settler:
             reason=reason,
             alarm=alarm,
             requests=list(lookup.request_ids),
+            **decline_evidence(found, charge.confirm_version) if state is State.DECLINED else {},
         )
         reach(CrashPoint.SETTLE_AFTER_APPLY)
         return settled
@@ -260,7 +248,7 @@ class Settler:
         )
         match ruling.permission:
             case Permission.WAIT:
-                return await self._wait(charge, ruling, lookup, finding=finding)
+                return await self.wait(charge, ruling, lookup, finding=finding)
             case Permission.RESEND:
                 sent = await self._sender.send_again(charge, frozen, reason=f"{finding}; {ruling.reason}")
             case Permission.REKEY if mode is Mode.HELD and frozen.operation is not Operation.CANCEL:
@@ -297,7 +285,12 @@ class Settler:
         reach(CrashPoint.SETTLE_AFTER_APPLY)
         return canceled
 
-    async def _wait(self, charge: Charge, ruling: Ruling, lookup: Lookup, **evidence: object) -> Step:
+    async def wait(self, charge: Charge, ruling: Ruling, lookup: Lookup, **evidence: object) -> Step:
+        """Give the charge the due time that a ruling asks for, and record why.
+
+        Raises:
+            StaleWrite: Another sender has claimed the charge.
+        """
         deferred = await self._ledger.defer(charge, seconds=ruling.wait_seconds, reason=ruling.reason)
         await self._ledger.note(
             charge,
@@ -309,4 +302,4 @@ class Settler:
             requests=list(lookup.request_ids),
             **evidence,
         )
-        return Step(deferred, waiting=True)
+        return Step(deferred, waiting=True, wait_seconds=ruling.wait_seconds)

@@ -16,15 +16,12 @@ from activities.accounts import AccountParts
 from activities.differences import MONEY
 from activities.double_charges import MARGIN_SECONDS
 from activities.gateway.findings import Page
-from activities.ledger.audit import read_audited_lines, read_audited_run
+from activities.ledger.audit import read_audited_lines, read_audited_run, read_charged_customers
 from activities.ledger.database import Pool
 from activities.ledger.runs import RunLedger
 from activities.ledger.vault import VaultLedger
 from activities.stripe_pages import Unreadable, read_pages
 
-NO_BACKSTOP = (
-    "no backstop: without the spend-cap proxy, nothing but the run's own code keeps it within its cap"
-)
 # The proxy's book follows its replies by a commit, and what a sweep finds out follows that.
 PROXY_BEHIND_SECONDS_MAX = 5.0
 _LOOK_AGAIN_SECONDS = 0.1
@@ -32,13 +29,24 @@ _LOOK_AGAIN_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ThreeTotals:
-    """Minor units by currency. `proxy` is None for a run without a backstop, `stripe` if it was not asked."""
+    """Minor units by currency. `proxy` is None for a run without a backstop, `stripe` if it was not asked.
+
+    A run that has `sent` nothing needed no backstop, and had no key by which the proxy would know it.
+    """
 
     ledger: Mapping[str, int]
     proxy: Mapping[str, int] | None
     stripe: Mapping[str, int] | None
     caps: Mapping[str, int]
     not_asked: str | None = None
+    sent: bool = True
+
+    @property
+    def backstop(self) -> bool | None:
+        """Whether the proxy stood behind it; None where there was nothing to stand behind."""
+        if self.proxy is not None:
+            return True
+        return False if self.sent else None
 
     @property
     def agree(self) -> bool | None:
@@ -50,7 +58,7 @@ class ThreeTotals:
         """Return it for results and reports."""
         currencies = sorted({*self.ledger, *(self.proxy or {}), *(self.stripe or {}), *self.caps})
         return {
-            "backstop": self.proxy is not None,
+            "backstop": self.backstop,
             "agree": self.agree,
             "not_asked": self.not_asked,
             "by_currency": {
@@ -142,7 +150,8 @@ async def _read_totals(
     if await vault.has_charging_key(run_id):
         proxy = {row["currency"]: row["settled_minor"] + row["processing_minor"] for row in standing}
     caps = {row["currency"]: row["cap_minor"] for row in standing}
-    return ThreeTotals(ledger, proxy, stripe, caps, not_asked)
+    sent = proxy is not None or bool(await read_charged_customers(pool, run_id, limit=1))
+    return ThreeTotals(ledger, proxy, stripe, caps, not_asked, sent)
 
 
 def _moved(book: Mapping[str, int]) -> dict[str, int]:

@@ -8,11 +8,11 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
 from activities.ledger.vault import IssuedKey, KeyUse, NewKey, VaultLedger
-from workflows.contracts import RunKey
 from workflows.domain.errors import CredentialsRefused, RefusedToStart, invariant
 from workflows.domain.vault import ENDPOINTS, SCOPES, Scope
 from workflows.domain.vault_keys import (
@@ -24,20 +24,42 @@ from workflows.domain.vault_keys import (
     random_vault_key,
 )
 
-EXPIRES = timedelta(days=35)  # beyond the last day on which a charge is tried again
+if TYPE_CHECKING:
+    from workflows.contracts import RunKey
+
+EXPIRES = timedelta(days=120)  # beyond the last day of any retry policy; the close of a run revokes its keys
 ISSUER = "chargeonce"
 
 READS = frozenset(endpoint for endpoint in ENDPOINTS if endpoint.startswith("GET "))
 
 CHARGING = KeyUse(
-    "charging", Scope.BILLING, SCOPES[Scope.BILLING], phases=("charging", "settling"), spends=True
+    "charging", Scope.BILLING, SCOPES[Scope.BILLING], phases=("charging", "settling", "retrying"), spends=True
 )
 PLANNING = KeyUse("planning", Scope.PLANNING, SCOPES[Scope.PLANNING], phases=("locked", "planned"))
 PREVIEWING = KeyUse("previewing", Scope.PLANNING, SCOPES[Scope.PLANNING])
 RECONCILING = KeyUse(
-    "reconciling", Scope.RECONCILE, SCOPES[Scope.RECONCILE], phases=("charging", "settling", "closed")
+    "reconciling",
+    Scope.RECONCILE,
+    SCOPES[Scope.RECONCILE],
+    phases=("charging", "settling", "retrying", "closed"),
 )
 READING = KeyUse("reading", Scope.CUSTOM, READS)
+# What reconciliation resends goes out under the run's charging key; where that is gone, under one of these,
+# capped at what is in flight. What the run's budget holds for a PaymentIntent goes on counting there, once.
+RESENDING = KeyUse(
+    "resending",
+    Scope.RECONCILE,
+    SCOPES[Scope.RECONCILE] | {"POST /v1/payment_intents", "POST /v1/payment_intents/{id}/confirm"},
+    phases=("charging", "settling", "retrying", "failed"),
+    approved_for=("creating", "confirming"),
+)
+REFUNDING = KeyUse(
+    "refunding",
+    Scope.REFUND,
+    SCOPES[Scope.REFUND],
+    phases=("charging", "settling", "retrying", "closed"),
+    approved_for=("succeeded",),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +91,12 @@ class RunVault:
         self._mode = mode
         self._expires = expires
 
-    async def key_for(self, run: RunKey, use: KeyUse) -> SecretStr:
+    async def key_for(self, run: "RunKey", use: KeyUse) -> SecretStr:
         """Return the run's key for a use, issued now if it never was.
 
         Raises:
             RefusedToStart: The run does not stand where it may have one: its plan is not approved, or it has
-                ended.
+                ended; or the use is one that somebody approves, and nobody has.
             CredentialsRefused: Its key was revoked or has expired, which only `rotate` mends: a key that
                 somebody took away must not come back by itself.
         """
@@ -87,11 +109,13 @@ class RunVault:
                     return text
                 if use.phases or newest.revoked:
                     raise _refused(run, use, newest)
+            if use.approved_for:
+                raise RefusedToStart(f"nobody has approved a vault key for {use.name} of run {run.run_id}")
             if await self._issue(run, use, serial + 1, who=ISSUER) is not None:
                 return self._derive(run, use, serial + 1)
         raise RefusedToStart(_no_key(run, use))
 
-    async def rotate(self, run: RunKey, use: KeyUse, *, who: str, reason: str) -> tuple[str, list[str]]:
+    async def rotate(self, run: "RunKey", use: KeyUse, *, who: str, reason: str) -> tuple[str, list[str]]:
         """Issue the run's next key for a use, then revoke the earlier ones; return its id, and theirs.
 
         Processes that work on the run take it with the next piece of work that they begin.
@@ -103,12 +127,44 @@ class RunVault:
         key_id = await self._issue(run, use, 1 if newest is None else newest.serial + 1, who=who)
         if key_id is None:
             raise RefusedToStart(f"{_no_key(run, use)}; or somebody rotated it just now")
-        earlier = await self._ledger.revoke_for_run(
-            run.run_id, who=who, reason=reason, scope=use.scope, keep=key_id
-        )
+        earlier = await self._ledger.revoke_for_run(run.run_id, who=who, reason=reason, use=use, keep=key_id)
         return key_id, earlier
 
-    def _derive(self, run: RunKey, use: KeyUse, serial: int) -> SecretStr:
+    async def approve(
+        self,
+        run: "RunKey",
+        use: KeyUse,
+        *,
+        who: str,
+        reason: str,
+        caps_minor: Mapping[str, int] | None = None,
+    ) -> tuple[str, dict[str, int]]:
+        """Issue the run's next key for a use that somebody approves; return its id, and what it may move.
+
+        Earlier keys for the use are revoked with it: two approvals do not add up. `caps_minor` (minor units
+        by currency) may ask for less than what its charges come to, which is what None means.
+
+        Raises:
+            InvalidInput: More is asked for than the charges come to.
+            RefusedToStart: There are no such charges, or the run does not stand there.
+        """
+        invariant(use.approved_for, f"keys for {use.name} are not approved one by one")
+        newest = await self._ledger.newest(run, use, self._mode)
+        serial = 1 if newest is None else newest.serial + 1
+        key = _parsed(self._derive(run, use, serial).get_secret_value())
+        caps = await self._ledger.issue_approved(
+            key,
+            serial,
+            run,
+            use,
+            caps_minor=caps_minor,
+            who=who,
+            reason=reason,
+            expires_seconds=self._expires.total_seconds(),
+        )
+        return key.key_id, caps
+
+    def _derive(self, run: "RunKey", use: KeyUse, serial: int) -> SecretStr:
         return SecretStr(
             derive_vault_key(
                 self._secret.get_secret_value().encode(),
@@ -120,7 +176,7 @@ class RunVault:
             )
         )
 
-    async def _issue(self, run: RunKey, use: KeyUse, serial: int, *, who: str) -> str | None:
+    async def _issue(self, run: "RunKey", use: KeyUse, serial: int, *, who: str) -> str | None:
         key = _parsed(self._derive(run, use, serial).get_secret_value())
         seconds = self._expires.total_seconds()
         issued = await self._ledger.issue_derived(key, serial, run, use, who=who, expires_seconds=seconds)
@@ -165,7 +221,7 @@ def _parsed(text: str) -> VaultKey:
     return key
 
 
-def _no_key(run: RunKey, use: KeyUse) -> str:
+def _no_key(run: "RunKey", use: KeyUse) -> str:
     approved = ", or its plan is not approved" if use.spends else ""
     return (
         f"run {run.run_id} gets no vault key for {use.name}: "
@@ -173,7 +229,7 @@ def _no_key(run: RunKey, use: KeyUse) -> str:
     )
 
 
-def _refused(run: RunKey, use: KeyUse, newest: IssuedKey) -> RefusedToStart:
+def _refused(run: "RunKey", use: KeyUse, newest: IssuedKey) -> RefusedToStart:
     if newest.revoked:
         why = f"was revoked by {newest.revoked_by}: {newest.revoked_reason}"
     elif newest.expired:

@@ -1,7 +1,7 @@
 """Credentials behind the spend-cap proxy: vault keys in place of a Stripe key, which is the proxy's alone."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from activities.accounts import Credentials
 from activities.gateway.requests import StripeAccount
@@ -17,6 +17,8 @@ class ProxiedAccounts:
 
     own: str | None
     everybody: Sequence[str]
+    modes: Mapping[str, str] = field(default_factory=dict)
+    """Test or live, for each of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

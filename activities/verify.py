@@ -7,9 +7,9 @@ looked at again on both sides until its row holds still; only then is it called 
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from activities import stripe_pages
 from activities.differences import (
@@ -33,6 +33,7 @@ from activities.ledger.audit import (
     stream_audited_lines,
 )
 from activities.ledger.database import Pool
+from activities.ledger.outcomes import reasons_of_outcomes
 from activities.stripe_pages import PagesOfStripe, Unreadable, read_pages
 from activities.verify_report import VerifyReport
 from workflows.domain.answer import Lookup, PaymentIntent
@@ -76,8 +77,9 @@ async def verify_run(
     await verification.compare_ledger()
     await verification.look_again()
     await verification.name_strangers()
+    not_paid = await reasons_of_outcomes(pool, run_id)
     # Counted after everything else, so that the counts are those of the newest moment.
-    return verification.report(await read_audited_run(pool, run_id))
+    return verification.report(await read_audited_run(pool, run_id), not_paid)
 
 
 def _say_nothing(_payment_intents: int, _lines: int) -> None:
@@ -100,6 +102,7 @@ class _Verification:
     incomplete: list[str] = field(default_factory=list)
     pages: int = 0
     payment_intents: int = 0
+    payment_intents_of_run: int = 0
     retrieved: int = 0
     lines: int = 0
     leftovers: int = 0
@@ -143,6 +146,7 @@ class _Verification:
         self.leftovers += found.leftovers
         self.behind += found.behind
         self.states[line.state] += 1
+        self.payment_intents_of_run += len(seen)
         if line.state in MONEY:
             self.money_ledger[line.currency] += line.amount_minor
         for one in found.paid:
@@ -224,7 +228,7 @@ class _Verification:
         for charge_id in self.seen.keys() - known:
             self.differences += stranger(charge_id, self.seen[charge_id])
 
-    def report(self, run: AuditedRun) -> VerifyReport:
+    def report(self, run: AuditedRun, not_paid: Sequence[Mapping[str, Any]]) -> VerifyReport:
         """Return what it came to."""
         if run.selected is not None and run.accounted != run.selected:
             self.differences.append(
@@ -245,11 +249,15 @@ class _Verification:
             phase=run.phase,
             lines_selected=run.selected,
             lines_compared=self.lines,
+            lines_paid=self.states["succeeded"],
+            lines_processing=self.states["processing"],
+            not_paid=tuple(not_paid),
             open_charges={
                 state: self.states[state] for state in sorted(IN_FLIGHT | NOT_STARTED) if self.states[state]
             },
             pages_read=self.pages,
             payment_intents_read=self.payment_intents,
+            payment_intents_of_run=self.payment_intents_of_run,
             payment_intents_retrieved=self.retrieved,
             succeeded_at_stripe=self.statuses["succeeded"],
             processing_at_stripe=self.statuses["processing"],

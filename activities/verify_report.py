@@ -1,9 +1,11 @@
 """What a comparison of ledger and Stripe came to, for a terminal and for a script."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from activities.differences import Difference
+from workflows.domain.money import format_money
 
 DIFFERENCES_IN_TEXT = 20
 
@@ -18,9 +20,15 @@ class VerifyReport:
     phase: str
     lines_selected: int | None
     lines_compared: int
+    lines_paid: int
+    lines_processing: int
+    not_paid: tuple[Mapping[str, Any], ...]
+    """Where lines stand that are not paid, why, and how many: `standing`, `reason`, `lines`."""
     open_charges: dict[str, int]
     pages_read: int
     payment_intents_read: int
+    """Of the whole account since shortly before the run: other business of it is among them."""
+    payment_intents_of_run: int
     payment_intents_retrieved: int
     succeeded_at_stripe: int
     processing_at_stripe: int
@@ -54,6 +62,7 @@ class VerifyReport:
             "clean": self.clean,
             "differences": [difference.as_json() for difference in self.differences],
             "incomplete": list(self.incomplete),
+            "not_paid": [dict(row) for row in self.not_paid],
         }
 
     def as_text(self, *, differences_max: int = DIFFERENCES_IN_TEXT) -> str:
@@ -62,12 +71,14 @@ class VerifyReport:
         rows = [
             f"{self.verdict}: {self.run_id} ({self.phase})",
             f"  lines compared           {self.lines_compared}",
-            f"  open charges             {opened}",
-            f"  PaymentIntents at Stripe {self.payment_intents_read} (pages: {self.pages_read})",
-            f"  looked at again by id    {self.payment_intents_retrieved}",
-            f"  succeeded at Stripe      {self.succeeded_at_stripe}",
-            f"  processing at Stripe     {self.processing_at_stripe}",
+            *self._outcome_rows(),
+            f"  lines open               {opened}",
+            f"  PaymentIntents of them   {self.payment_intents_of_run}",
+            f"    succeeded at Stripe    {self.succeeded_at_stripe}",
+            f"    processing at Stripe   {self.processing_at_stripe}",
             *self._money_rows(),
+            f"  read of the account      {self.payment_intents_read} (pages: {self.pages_read})",
+            f"  looked at again by id    {self.payment_intents_retrieved}",
             f"  leftovers, no money      {self.leftovers}",
         ]
         if self.behind:
@@ -78,9 +89,17 @@ class VerifyReport:
             rows.append(f"  ... and {len(self.differences) - differences_max} more: see --json")
         return "\n".join(rows)
 
+    def _outcome_rows(self) -> Iterator[str]:
+        on_the_way = f", {self.lines_processing} on the way" if self.lines_processing else ""
+        yield f"  lines paid               {self.lines_paid}{on_the_way}"
+        yield f"  lines not paid           {sum(row['lines'] for row in self.not_paid)}"
+        for row in self.not_paid:
+            yield f"    {row['lines']:>6} {row['standing']}: {row['reason']}"
+
     def _money_rows(self) -> list[str]:
         return [
-            f"  money in {currency}             "
-            f"ledger {self.money_ledger.get(currency, 0)}, Stripe {self.money_stripe.get(currency, 0)}"
+            f"  money in {currency.upper()}             "
+            f"ledger {format_money(self.money_ledger.get(currency, 0), currency)}, "
+            f"Stripe {format_money(self.money_stripe.get(currency, 0), currency)}"
             for currency in sorted(self.money_ledger.keys() | self.money_stripe.keys())
         ]

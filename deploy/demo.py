@@ -38,7 +38,7 @@ from worker.waiting import Waited, wait_for_run
 from workflows.domain.errors import ChargeonceError, invariant
 from workflows.domain.periods import Period
 
-PERIOD = Period(2031, 3)
+PERIOD = Period.month(2031, 3)
 SAMPLE = "charges-2031-03.csv"
 WORKERS = 2
 SETTINGS = {"timing": "demo", "rate_per_second": "30"}

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from activities.ledger.audit import AuditedLine, stream_audited_lines
 from activities.ledger.database import Pool
 from activities.ledger.runs import RunLedger
-from activities.three_totals import NO_BACKSTOP
+from worker.books_view import NO_BACKSTOP
 from worker.console_output import table
 from worker.json_over_http import ask_json
 from worker.proof import verified
 from worker.settings import Settings
 from worker.waiting import Waited
 from workflows.domain.answer import METADATA_CHARGE
+from workflows.domain.counted import counted
 from workflows.domain.money import format_money
 from workflows.domain.states import SETTLED, State
 
@@ -104,7 +105,7 @@ async def prove(
         repeated_requests=summary["repeated_posts"],
         money_moved=summary["money_moved"],
         money_matches=dict(paid) == summary["money_moved"],
-        books=((await RunLedger(pool).read(run_id)).report or {}).get("books") or {},
+        books=((await RunLedger(pool).read(run_id)).newest_report or {}).get("books") or {},
         verify=report.verdict,
         rate_per_second=waited.rate_per_second,
     )
@@ -114,8 +115,8 @@ def _describe_books(books: Mapping[str, Any]) -> str:
     if not books.get("agree"):
         return f"THE BOOKS DISAGREE: {dict(books)}"
     if books["backstop"]:
-        return "At the close the books of ledger, spend-cap proxy and Stripe agree, currency by currency."
-    return f"At the close the books of ledger and Stripe agree. {NO_BACKSTOP.capitalize()}."
+        return "At the end the books of ledger, spend-cap proxy and Stripe agree, currency by currency."
+    return f"At the end the books of ledger and Stripe agree. {NO_BACKSTOP.capitalize()}."
 
 
 def count_lost(lines: Iterable[AuditedLine], identities_in_book: set[str | None]) -> int:
@@ -133,12 +134,12 @@ def render_story(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     for kill in document["killed"]:
         yield (
             f"Worker {kill['pid']} was killed with SIGKILL when {kill['settled']} of {kill['lines']} lines "
-            f"were settled and {kill['requests_on_wire']} requests were on the wire; it was started again, "
-            "and the run went on."
+            f"were settled and {counted(kill['requests_on_wire'], 'request')} on the wire, sent and not "
+            "answered; it was started again, and the run went on."
         )
     rows = [
         ("paid", document["succeeded"], "succeeded"),
-        ("declined", document["declined"], "by the bank, once"),
+        ("declined", document["declined"], "by the bank; some will be tried again in days"),
         ("waiting for the customer", document["needs_customer"], "has to authenticate"),
         *(
             (name, document[name], "")
@@ -146,9 +147,9 @@ def render_story(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
             if document[name]
         ),
         (
-            "requests on the wire",
+            "requests to Stripe",
             document["wire_requests"],
-            f"{document['posts']} of them could move something",
+            f"in all; {document['posts']} of them could move something",
         ),
         ("connections dropped", document["connections_dropped"], "by the simulator, besides the kill"),
         ("sent again", document["repeated_requests"], "same key and body; lookups did the rest"),

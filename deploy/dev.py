@@ -57,6 +57,7 @@ async def run_dev(output: Output, command: DevCommand) -> None:
             output.result(document, lambda: _render(document))
             await stack.serve()
             notice("stopping")
+        notice("stopped; what happened stays in the home")
     except StackInterrupted:
         notice("stopped before everything was up")
 

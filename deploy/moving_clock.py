@@ -5,9 +5,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from activities.ledger.clock import ClockReading, advance_clock, read_clock
+from activities.ledger.database import open_pool
+from activities.ledger.runs import RunLedger
 from deploy.stack_info import StackInfo
 from worker.console_output import Output
 from worker.json_over_http import NoAnswer, ask_json
+from worker.run_view import ENDED_PHASES
+from workflows.domain.counted import counted
 from workflows.domain.errors import ChargeonceError
 
 if TYPE_CHECKING:
@@ -31,7 +35,23 @@ async def advance_clocks(output: Output, stack: StackInfo, seconds: float) -> No
         position = {"set_offset_seconds": ledger.offset_seconds}
     else:
         position = {"freeze_at": ledger.frozen_at.timestamp()}
-    _print(output, ledger, _ask_simulator(stack, "POST", position))
+    simulator = _ask_simulator(stack, "POST", position)
+    async with open_pool(stack.database_url, connections=1) as pool:
+        woken = await _find_due(RunLedger(pool))
+    _print(output, ledger, simulator, due=woken)
+
+
+async def _find_due(ledger: RunLedger) -> list[dict[str, Any]]:
+    """Return the open runs in which something is due by the clock as it is now, with how many lines."""
+    found = []
+    for run in await ledger.newest():
+        if run.phase in ENDED_PHASES or run.phase in {"locked", "planned"}:
+            continue
+        due = await ledger.due(run.run_id)
+        lines = due.in_flight_due_now if due.hold is not None else due.due_now
+        if lines or run.phase == "retrying":
+            found.append({"run": run.run_id, "lines": lines, "phase": run.phase})
+    return found
 
 
 def _ask_simulator(stack: StackInfo, method: str, document: Any = None) -> dict[str, Any]:
@@ -42,7 +62,13 @@ def _ask_simulator(stack: StackInfo, method: str, document: Any = None) -> dict[
     return answer
 
 
-def _print(output: Output, ledger: ClockReading, simulator: dict[str, Any]) -> None:
+def _print(
+    output: Output,
+    ledger: ClockReading,
+    simulator: dict[str, Any],
+    *,
+    due: list[dict[str, Any]] | None = None,
+) -> None:
     simulated = datetime.fromtimestamp(simulator["now"], tz=UTC)
     document = {
         "ledger": ledger.now,
@@ -51,6 +77,7 @@ def _print(output: Output, ledger: ClockReading, simulator: dict[str, Any]) -> N
         "apart_seconds": round(abs((ledger.now - simulated).total_seconds()), 1),
         "frozen": ledger.frozen_at is not None,
         "movable": ledger.movable,
+        **({} if due is None else {"due": due}),
     }
     output.result(document, lambda: _render(document))
 
@@ -60,3 +87,14 @@ def _render(document: dict[str, Any]) -> Iterable["RenderableType"]:
     yield f"ledger     {document['ledger']:%Y-%m-%d %H:%M:%S} UTC{frozen}"
     yield f"simulator  {document['simulator']:%Y-%m-%d %H:%M:%S} UTC"
     yield f"{document['offset_seconds']:.0f} s ahead of real time"
+    if "due" in document:
+        yield from describe_due(document["due"])
+
+
+def describe_due(due: list[dict[str, Any]]) -> Iterable[str]:
+    """Yield what to type for runs in which something has become due, or that there is none."""
+    for one in due:
+        what = f"{counted(one['lines'], 'line')} due now" if one["lines"] else "its retries may be due now"
+        yield f"{one['run']}: {what}: chargeonce run tick {one['run']} --wait"
+    if not due:
+        yield "no run has anything due, so there is nothing to be seen of it"

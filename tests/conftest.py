@@ -7,7 +7,10 @@ has its own ladder.
 
 import asyncio
 import itertools
+import os
+import shutil
 import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import Coroutine, Iterator
@@ -18,17 +21,27 @@ import pytest
 
 from deploy.postgres import APP_ROLE, PROXY_ROLE, Database, PostgresServer
 from deploy.temporal_server import TemporalServer
+from tests import secret_watch
+from tests.forking import Nursery, open_nursery
 
 Result = TypeVar("Result")
 
 TEMPLATE = "ledger_template"
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 4 * 1024**3
 # Temporal lets a second pass between two runs of one workflow id, which is what continue-as-new makes.
 FAST_CONTINUE_AS_NEW = {"history.workflowIdReuseMinimalInterval": '"1ms"'}
 _database_numbers = itertools.count(1)
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C reach the commands under test: a shell's background job would have them ignore it."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C reach the commands under test: a shell's background job would have them ignore it.
+
+    And let the hundreds of interpreters that tests start read what the first of them has compiled.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    config.pluginmanager.register(secret_watch)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -39,14 +52,30 @@ def drive(work: Coroutine[Any, Any, Result]) -> Result:
         return runner.run(work)
 
 
+def roomy_memory(prefix: str) -> Path | None:
+    """Return a folder in memory with room for a server and its databases; None where there is none.
+
+    What a killed session left there is removed: its folders are named by `prefix` and pid.
+    """
+    if not os.access(MEMORY, os.W_OK):
+        return None
+    for left in MEMORY.glob(f"{prefix}*"):
+        if not Path("/proc", left.name.removeprefix(prefix).partition("-")[0]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return MEMORY if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN else None
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A running PostgreSQL, fast and not safe against power loss."""
-    with tempfile.TemporaryDirectory(prefix="chargeonce-postgres-") as directory:
-        server = PostgresServer(Path(directory), durable=False)
+    memory = roomy_memory(prefix := "chargeonce-postgres-")
+    with tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-", dir=memory) as directory:
+        server = PostgresServer(Path(directory), durable=False, in_memory=memory is not None)
         drive(server.start())
         try:
             yield server
+            # Its databases were looked through one by one, before they were dropped.
+            secret_watch.refuse_secrets_in_files(server.directory, passed_over=frozenset({"data"}))
         finally:
             drive(server.stop())
 
@@ -71,6 +100,7 @@ def database(postgres_server: PostgresServer, ledger_template: str) -> Iterator[
     created = drive(postgres_server.create_database(name, template=ledger_template))
     try:
         yield created
+        drive(secret_watch.refuse_secrets_in_database(postgres_server, name))
     finally:
         drive(postgres_server.drop_database(name))
 
@@ -85,8 +115,17 @@ def temporal_server() -> Iterator[TemporalServer]:
         drive(server.start())
         try:
             yield server
+            drive(secret_watch.refuse_secrets_in_histories(server.address))
+            secret_watch.refuse_secrets_in_files(server.directory)
         finally:
             drive(server.stop())
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """A process that has the product imported and forks workers, proxies and commands."""
+    with open_nursery() as opened:
+        yield opened
 
 
 @pytest.fixture

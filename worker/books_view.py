@@ -5,21 +5,22 @@ from typing import TYPE_CHECKING, Any
 
 from activities.ledger.database import Pool
 from activities.ledger.runs import Run
-from activities.three_totals import NO_BACKSTOP, ThreeTotals, ask_totals, totals_side_by_side
-from activities.vault import READING
 from worker.console_output import table
 from worker.settings import Settings
-from worker.wiring import open_accounts
-from workflows.contracts import RunKey
 from workflows.domain.errors import RefusedToStart
 from workflows.domain.money import format_money
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from activities.three_totals import ThreeTotals
+
+NO_BACKSTOP = (
+    "no backstop: without the spend-cap proxy, nothing but the run's own code keeps it within its cap"
+)
 PAGES_MAX = 60  # some seconds; what is beyond that is for `verify`
 PROXY_BEHIND_SECONDS = 0.5
-_SENDING_PHASES = frozenset({"charging", "settling", "closed"})
+_SENDING_PHASES = frozenset({"charging", "settling", "retrying", "closed"})
 
 
 async def books_of(settings: Settings, pool: Pool, run: Run) -> dict[str, Any] | None:
@@ -37,7 +38,13 @@ async def books_of(settings: Settings, pool: Pool, run: Run) -> dict[str, Any] |
     return books if run.phase == "closed" else {**books, "agree": books["agree"] or None}
 
 
-async def _read_books(settings: Settings, pool: Pool, run: Run) -> ThreeTotals:
+async def _read_books(settings: Settings, pool: Pool, run: Run) -> "ThreeTotals":
+    # What speaks Stripe is slow to import, and for most runs nobody has to ask it.
+    from activities.three_totals import ask_totals, totals_side_by_side  # noqa: PLC0415 - see above
+    from activities.vault import READING  # noqa: PLC0415 - see above
+    from worker.wiring import open_accounts  # noqa: PLC0415 - see above
+    from workflows.contracts import RunKey  # noqa: PLC0415 - see above
+
     try:
         async with open_accounts(settings, pool) as accounts:
             parts = await accounts.of(RunKey(run_id=run.run_id, account=run.account), READING)
@@ -66,7 +73,7 @@ def render_books(books: Mapping[str, Any] | None) -> Iterable["RenderableType"]:
         yield "the books agree"
     if books["not_asked"]:
         yield f"Stripe was not asked: {books['not_asked']}"
-    if not books["backstop"]:
+    if books["backstop"] is False:
         yield NO_BACKSTOP
 
 

@@ -14,6 +14,9 @@ from worker.ending import run_to_the_end
 from worker.failures import reported
 from worker.notify_commands import notifications_app
 from worker.proxy_commands import add_proxy_commands
+from worker.retry_policy_commands import retry_policy_app
+from worker.schedule_commands import add_schedule_commands
+from worker.web_commands import add_web_commands
 
 # ruff: noqa: PLC0415 - see the docstring
 
@@ -38,7 +41,10 @@ run_app = typer.Typer(
 )
 app.add_typer(run_app, name="run")
 add_proxy_commands(app)
+add_schedule_commands(app)
+add_web_commands(app)
 app.add_typer(notifications_app, name="notifications")
+app.add_typer(retry_policy_app, name="retry-policy")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 RunId = Annotated[
@@ -61,6 +67,7 @@ def start(
     period: start_options.Month,
     source: start_options.SourceSpec,
     account: start_options.Account = None,
+    again: start_options.Again = False,
     yes: start_options.Yes = False,
     approve: start_options.Approve = None,
     preview: start_options.Preview = False,
@@ -70,12 +77,15 @@ def start(
     below_minimum: start_options.SmallLines = "charge",
     change_percent: start_options.ChangePercent = 20.0,
     duration_limit: start_options.DurationLimit = None,
+    retry_policy: start_options.RetryPolicyFile = None,
     skip_invalid: start_options.SkipInvalid = False,
     live: Live = False,
     slice_size: start_options.SliceSize = 500,
     as_json: AsJson = False,
 ) -> None:
-    """Charge everyone in a source once. A period has one run: a second start charges nobody and exits 4.
+    """Charge everyone in a source once. A second start of a period charges nobody and exits 4.
+
+    With --again it bills what the earlier runs of the period did not: never a line that was paid.
 
     Without --yes or --approve the plan has to be approved: at a terminal this command asks first; elsewhere
     the run waits, nothing is charged, and the command says how to approve it.
@@ -84,10 +94,11 @@ def start(
 
     output = Output(as_json=as_json)
     command = StartCommand(
-        period=period, source=source, account=account, yes=yes, approve=approve, preview=preview, wait=wait,
-        skip_invalid=skip_invalid, below_minimum=below_minimum, change_percent=change_percent,
+        period=period, source=source, account=account, again=again, yes=yes, approve=approve,
+        preview=preview, wait=wait, skip_invalid=skip_invalid,
+        below_minimum=below_minimum, change_percent=change_percent,
         canary_lines=canary, canary_declined_percent_max=canary_max_declined,
-        duration_limit_minutes=duration_limit, live=live, slice_lines=slice_size,
+        duration_limit_minutes=duration_limit, retry_policy=retry_policy, live=live, slice_lines=slice_size,
     )  # fmt: skip
     with reported(output):
         run_start(output, context.obj, command)
@@ -129,7 +140,7 @@ def tick(
     """Wake a run now: it asks the ledger what is due, instead of at its next timer."""
     output = Output(as_json=as_json)
     with reported(output):
-        from worker.run_read import tick_run
+        from worker.run_tick import tick_run
 
         asyncio.run(tick_run(output, run, wait=wait))
 

@@ -2,17 +2,28 @@
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from workflows.domain.errors import RefusedToStart
 
 if TYPE_CHECKING:
-    from worker.settings import Settings
+    from worker.settings import LedgerSettings, Settings
 
 NOTHING_RUNS = (
     "nothing to work with: start a stack with `chargeonce dev`, or set CHARGEONCE_DATABASE_URL, "
-    "TEMPORAL_ADDRESS and STRIPE_SECRET_KEY"
+    "TEMPORAL_ADDRESS, and CHARGEONCE_PROXY_URL with CHARGEONCE_VAULT_SECRET (or, without a backstop, "
+    "STRIPE_SECRET_KEY)"
 )
+NO_LEDGER = (
+    "CHARGEONCE_DATABASE_URL is not set: where the ledger is, as the workers' role, such as "
+    "postgresql://chargeonce:...@127.0.0.1/ledger (or start a stack with `chargeonce dev`)"
+)
+NO_OWNER = (
+    "say where the ledger is, as the owner of its schema: --database-url or CHARGEONCE_OWNER_DATABASE_URL, "
+    "such as postgresql://owner:...@127.0.0.1/ledger (or start a stack with `chargeonce dev`)"
+)
+
+Kind = TypeVar("Kind", bound="LedgerSettings")
 
 
 class Surroundings(Protocol):
@@ -29,27 +40,25 @@ def load_settings(*, live: bool = False) -> "Settings":
         RefusedToStart: Nothing is configured, or a value can't be right. Values are never repeated: they may
             be secrets.
     """
-    # Slow to import, and --help needs none of it.
-    from pydantic import ValidationError  # noqa: PLC0415
+    from worker.settings import Settings  # noqa: PLC0415 - slow to import, and --help needs none of it
 
-    from worker.settings import Settings  # noqa: PLC0415
-
-    try:
-        settings = Settings()
-    except ValidationError as error:
-        faults = {str(part["loc"][0]): part["type"] for part in error.errors() if part["loc"]}
-        wrong = [_variable_of(name) for name, kind in faults.items() if kind != "missing"]
-        missing = [_variable_of(name) for name, kind in faults.items() if kind == "missing"]
-        if wrong:
-            raise RefusedToStart(f"the value of {', '.join(wrong)} can't be right") from None
-        if "CHARGEONCE_DATABASE_URL" in missing:
-            raise RefusedToStart(NOTHING_RUNS) from None
-        raise RefusedToStart(f"{', '.join(missing)} is not set") from None
+    settings = _read(Settings, NOTHING_RUNS)
     if settings.proxy_url is None:
         settings.need_stripe_key()
     else:
         settings.need_vault_secret()
     return settings.model_copy(update={"live": True}) if live else settings
+
+
+def load_ledger_settings() -> "LedgerSettings":
+    """Return the settings of a command for which the ledger is enough: no key and no Temporal is asked for.
+
+    Raises:
+        RefusedToStart: No ledger is named, or a value can't be right.
+    """
+    from worker.settings import LedgerSettings  # noqa: PLC0415 - see above
+
+    return _read(LedgerSettings, NO_LEDGER)
 
 
 def is_configured() -> bool:
@@ -59,6 +68,22 @@ def is_configured() -> bool:
     except RefusedToStart as refusal:
         return str(refusal) != NOTHING_RUNS
     return True
+
+
+def _read(kind: type[Kind], without_ledger: str) -> Kind:
+    from pydantic import ValidationError  # noqa: PLC0415 - see above
+
+    try:
+        return kind()
+    except ValidationError as error:
+        faults = {str(part["loc"][0]): part["type"] for part in error.errors() if part["loc"]}
+        wrong = [_variable_of(name) for name, kind in faults.items() if kind != "missing"]
+        missing = [_variable_of(name) for name, kind in faults.items() if kind == "missing"]
+        if wrong:
+            raise RefusedToStart(f"the value of {', '.join(wrong)} can't be right") from None
+        if "CHARGEONCE_DATABASE_URL" in missing:
+            raise RefusedToStart(without_ledger) from None
+        raise RefusedToStart(f"{', '.join(missing)} is not set") from None
 
 
 def _variable_of(location: str) -> str:

@@ -2,7 +2,7 @@
 
 from activities.ledger.migrate import migrate
 from worker.console_output import Output
-from worker.environment import NOTHING_RUNS
+from worker.environment import NO_OWNER
 from workflows.domain.errors import RefusedToStart
 
 
@@ -12,12 +12,15 @@ async def migrate_ledger(
     """Apply what is missing and print its names.
 
     Raises:
-        RefusedToStart: No database is named or reached, or it is not one this version may migrate.
+        RefusedToStart: No database is named or reached, it is not one that this version or this role may
+            migrate, or a role does not exist.
     """
     if database_url is None:
-        raise RefusedToStart(NOTHING_RUNS)
+        raise RefusedToStart(NO_OWNER)
     applied = await migrate(database_url, app_role=app_role, proxy_role=proxy_role)
+    roles = [role for role in (app_role, proxy_role) if role is not None]
+    granted = f"; granted {' and '.join(roles)} what they need" if roles else ""
+    said = f"applied {', '.join(applied)}" if applied else "nothing to apply: the schema is current"
     output.result(
-        {"applied": applied, "app_role": app_role, "proxy_role": proxy_role},
-        lambda: [f"applied {', '.join(applied)}" if applied else "nothing to apply: the schema is current"],
+        {"applied": applied, "app_role": app_role, "proxy_role": proxy_role}, lambda: [said + granted]
     )

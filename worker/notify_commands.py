@@ -8,6 +8,7 @@ import typer
 
 from worker.console_output import Output, table
 from worker.failures import EXIT_FAILED, CommandFailed, reported
+from workflows.domain.counted import counted
 
 # ruff: noqa: PLC0415 - heavy modules are imported by the command that needs them
 
@@ -49,6 +50,25 @@ def send_test(*, as_json: AsJson = False) -> None:
         asyncio.run(try_destinations(output))
 
 
+@notifications_app.command(
+    "retry", epilog=_examples("retry", "retry --run billing-run/acct_1/2031-03 --json")
+)
+def retry_(
+    *,
+    run: Annotated[
+        str | None, typer.Option(help="Only what was to be told about this run, also what was given up.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try now what waits to be told: a receiver is back, or whoever was to deliver it is gone.
+
+    Workers deliver it. A receiver that has it already sees it once more under the same id.
+    """
+    output = Output(as_json=as_json)
+    with reported(output):
+        asyncio.run(retry_notifications(output, run_id=run))
+
+
 async def list_notifications(output: Output, *, run_id: str | None, limit: int) -> None:
     """Print up to `limit` notifications, newest first."""
     from activities.ledger.database import open_pool
@@ -59,6 +79,31 @@ async def list_notifications(output: Output, *, run_id: str | None, limit: int) 
     async with open_pool(settings.database_url.get_secret_value(), connections=1) as pool:
         found = await NotificationLedger(pool).newest(run_id=run_id, limit=limit)
     output.result({"notifications": found}, lambda: _render_list(found))
+
+
+async def retry_notifications(output: Output, *, run_id: str | None) -> None:
+    """Let workers try again now what waits, and of one run also what was given up.
+
+    Raises:
+        RefusedToStart: There is no such run, or Temporal or the ledger is not there.
+    """
+    from activities.ledger.database import open_pool
+    from activities.ledger.notifications import NotificationLedger
+    from activities.ledger.runs import RunLedger
+    from worker.environment import load_settings
+    from worker.notify_loop import deliver_again
+    from worker.temporal_client import connect_temporal
+
+    settings = load_settings()
+    async with open_pool(settings.database_url.get_secret_value(), connections=1) as pool:
+        if run_id is not None:
+            await RunLedger(pool).read(run_id)
+        client = await connect_temporal()
+        retried = await NotificationLedger(pool).retry(run_id)
+        for one in retried:
+            await deliver_again(client, settings, one)
+    runs = [{"run": one.run_id, "notifications": one.notifications} for one in retried]
+    output.result({"retried": runs}, lambda: _render_retried(runs))
 
 
 async def try_destinations(output: Output) -> None:
@@ -95,8 +140,12 @@ async def _try(destination: "Destination") -> dict[str, Any]:
 
 
 def _render_list(found: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType"]:
+    from worker.notify_settings import NOTHING_CONFIGURED, NotifySettings
+
     if not found:
         yield "nothing was to be told to anybody yet"
+        if not NotifySettings().destinations():
+            yield f"here, {NOTHING_CONFIGURED}, in all workers"
         return
     rows = [
         (
@@ -111,6 +160,14 @@ def _render_list(found: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType
         for one in found
     ]
     yield table(("when", "run", "what", "to", "state", "tries", "newest try"), rows)
+
+
+def _render_retried(runs: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType"]:
+    if not runs:
+        yield "nothing waits to be told"
+    for one in runs:
+        yield f"{one['run']}: {counted(one['notifications'], 'notification')} under way"
+        yield f"what becomes of them: chargeonce notifications list --run {one['run']}"
 
 
 def _render_answers(answers: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType"]:

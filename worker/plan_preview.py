@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from activities.ledger.control import ControlLedger
 from activities.ledger.database import Pool
 from worker.console_output import table
+from workflows.domain.counted import counted
 from workflows.domain.money import format_money
 
 if TYPE_CHECKING:
@@ -15,13 +16,18 @@ if TYPE_CHECKING:
 # In words, since whoever approves need not know the program.
 REASONS = {
     "zero_amount": "nothing to pay",
-    "below_minimum_carried_forward": "below Stripe's minimum: owed later",
+    "below_minimum_carried_forward": "below Stripe's minimum: recorded as owed, billed by no later run",
     "below_minimum_waived": "below Stripe's minimum: given up",
     "no_payment_method": "no payment method on file",
     "several_payment_methods": "several cards, and none is the default",
     "customer_deleted": "the customer was deleted at Stripe",
     "customer_missing": "no such customer in this account",
-    "already_charged": "another run of the period has it",
+    "already_charged": "paid, or on its way, by another run of the period",
+    "in_another_run": "another run of the period is still at it",
+    "waiting_for_retry": "declined in another run, which tries again",
+    "waiting_for_customer": "another run waits for its customer",
+    "in_review": "somebody has to look at it first: it is in review in another run",
+    "undetermined": "what an earlier run sent for it has no certain outcome yet",
     "currency_unsupported": "Stripe does not charge in this currency",
     "can_not_be_billed": "the row can't be billed exactly",
 }
@@ -32,7 +38,7 @@ def render_plan(plan: Mapping[str, Any]) -> Iterable["RenderableType"]:
     """Yield everything of `PlanSummary.document()`, the hash last."""
     totals: Mapping[str, Mapping[str, Any]] = plan["totals"]
     yield (
-        f"{plan['source']}: {plan['selected']} rows for {plan['period']} of {plan['account']}, "
+        f"{plan['source']}: {counted(plan['selected'], 'row')} for {plan['period']} of {plan['account']}, "
         f"{plan['lines']} to be charged"
     )
     rows = [
@@ -56,6 +62,7 @@ def render_plan(plan: Mapping[str, Any]) -> Iterable["RenderableType"]:
     if plan["skipped"]:
         reasons = [(lines, reason, REASONS.get(reason, "")) for reason, lines in plan["skipped"].items()]
         yield table(("lines", "not charged", ""), reasons)
+    yield from _render_small_lines(plan)
     yield from _render_comparison(plan["comparison"])
     yield from _render_durations(plan)
     yield f"plan hash: {plan['plan_hash']}"
@@ -75,7 +82,8 @@ def render_plan_versus_actual(report: Mapping[str, Any]) -> Iterable["Renderable
         for currency, found in currencies.items()
     ]
     if rows:
-        yield table(("currency", "planned lines", "planned", "charged lines", "charged"), rows)
+        columns = ("currency", "planned lines", "planned", "charged lines", "charged")
+        yield table(columns, rows, title="plan against outcome, at the close")
     differences: list[Sequence[object]] = [
         (part["lines"], format_money(part["amount_minor"], currency), part["standing"], part["reason"])
         for currency, found in currencies.items()
@@ -86,8 +94,8 @@ def render_plan_versus_actual(report: Mapping[str, Any]) -> Iterable["Renderable
     if not report["adds_up"]:
         unexplained = sum(abs(found["unexplained_lines"]) for found in currencies.values())
         yield (
-            f"planned and charged do NOT add up: {unexplained} lines without a reason, "
-            f"{report['other_amounts']} charges of another amount than planned"
+            f"planned and charged do NOT add up: {counted(unexplained, 'line')} without a reason, "
+            f"{counted(report['other_amounts'], 'charge')} of another amount than planned"
         )
 
 
@@ -104,14 +112,28 @@ def describe_duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
 
 
+def _render_small_lines(plan: Mapping[str, Any]) -> Iterable[str]:
+    """Yield what becomes of lines below Stripe's minimum where nobody may expect it."""
+    if small := plan.get("below_minimum"):
+        yield (
+            f"Stripe will refuse {counted(small, 'line')}: below its minimum amount. To leave them out: "
+            "--below-minimum waive, or carry-forward (recorded as owed)"
+        )
+    if carried := plan["skipped"].get("below_minimum_carried_forward"):
+        yield (
+            f"{counted(carried, 'line')} carried forward: that records what is owed, and no later run bills "
+            "it; add it to a later source yourself"
+        )
+
+
 def _render_comparison(comparison: Mapping[str, Any] | None) -> Iterable["RenderableType"]:
     if comparison is None:
         yield "nobody was billed for the period before, so there is nothing to compare with"
         return
     yield (
-        f"beside {comparison['period']}: {comparison['new']} lines are new, {comparison['gone']} are gone, "
+        f"beside {comparison['period']}, in lines: {comparison['new']} new, {comparison['gone']} gone, "
         f"{comparison['changed']} changed by more than {comparison['change_percent']:g} %, "
-        f"{comparison['same']} did not"
+        f"{comparison['same']} not"
     )
     rows = [
         (kind, change["customer"], change["line"], _money(change, "before"), _money(change, "now"))
@@ -129,10 +151,13 @@ def _money(change: Mapping[str, Any], side: str) -> str:
 
 def _render_durations(plan: Mapping[str, Any]) -> Iterable[str]:
     lookups, rate = plan["lookups"], plan["rate_per_second"]
-    yield f"charging takes {describe_duration(plan['charge_seconds'])} or more at {rate:g} lines/s"
+    if plan["lines"]:
+        yield f"charging takes {describe_duration(plan['charge_seconds'])} or more at {rate:g} lines/s"
+    else:
+        yield "nobody is to be charged"
     if lookups["customers"]:
         lookup_time = describe_duration(plan["lookup_seconds"])
         yield (
-            f"planning asks Stripe how {lookups['customers']} customers pay "
-            f"({lookups['requests']} requests), which takes {lookup_time} or more"
+            f"planning asks Stripe how {counted(lookups['customers'], 'customer')} pay "
+            f"({counted(lookups['requests'], 'request')}), which takes {lookup_time} or more"
         )

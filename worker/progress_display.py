@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from worker.console_output import open_console
-from worker.run_view import RunView
+from worker.run_view import RunView, name_state
 from worker.waiting import Display
 
 PLAIN_LINE_SECONDS = 5.0
@@ -33,35 +33,28 @@ def describe_outcomes(view: RunView) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in _SHOWN if counts[name])
 
 
-def name_phase(view: RunView) -> str:
-    """Return what the run is doing; while it holds the lock and has no plan yet, it plans."""
-    run = view.run
-    if run is not None and not view.ended and run.canceling:
-        return "canceling"
-    if run is not None and run.hold is not None:
-        return f"held ({run.hold})"
-    return {"locked": "planning", "planned": "waits for approval"}.get(view.phase, view.phase)
-
-
 class PlainLines:
     """At most one line in 5 s, and one for every new phase."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
-        self._last_phase = ""
+        self._last_phase = self._last_line = ""
         self._last_at = 0.0
         self._last_settled = 0
 
     def update(self, view: RunView) -> None:
         """Write a line, if it is time for one."""
         now = time.monotonic()
-        phase = name_phase(view)
+        phase = name_state(view.document())
         if phase == self._last_phase and now - self._last_at < PLAIN_LINE_SECONDS:
             return
         rate = (view.settled - self._last_settled) / (now - self._last_at) if self._last_at else 0.0
         speed = f" ({rate:.1f}/s)" if phase == self._last_phase and rate > 0 else ""
         counts = f": {view.settled}/{view.lines}{speed} {describe_outcomes(view)}" if view.lines else ""
-        self._write(f"{phase}{counts}".rstrip())
+        line = f"{phase}{counts}".rstrip()
+        if line != self._last_line:  # a run that waits says so once
+            self._write(line)
+        self._last_line = line
         self._last_phase, self._last_at, self._last_settled = phase, now, view.settled
 
 
@@ -73,7 +66,7 @@ class _LiveBar:
     def update(self, view: RunView) -> None:
         self._progress.update(
             self._task,
-            description=name_phase(view),
+            description=name_state(view.document()),
             total=view.lines or None,
             completed=view.settled,
             outcomes=describe_outcomes(view),

@@ -1,26 +1,26 @@
 """`chargeonce verify` and `explain`: what happened, proved against Stripe and told from the journal."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
 
-from activities.explain import ChargeStory, explain_charge
+from activities.explain import ChargeStory, explain_line
 from activities.ledger.audit import read_audited_run
 from activities.ledger.database import open_pool
-from activities.vault import READING
-from activities.verify import verify_run
-from activities.verify_report import VerifyReport
+from activities.ledger.story import SkippedRow
 from worker.console_output import Output, table
 from worker.environment import load_settings
 from worker.failures import EXIT_DRIFT
+from worker.plan_preview import REASONS
 from worker.settings import Settings
-from worker.wiring import open_accounts
-from workflows.contracts import RunKey
 from workflows.domain.money import format_money
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from activities.verify_report import VerifyReport
 
 
 async def verify(output: Output, run_id: str) -> None:
@@ -36,8 +36,14 @@ async def verify(output: Output, run_id: str) -> None:
         raise typer.Exit(EXIT_DRIFT)
 
 
-async def verified(settings: Settings, run_id: str) -> VerifyReport:
+async def verified(settings: Settings, run_id: str) -> "VerifyReport":
     """Return the comparison. Only reads, at Stripe too."""
+    # `explain` asks nobody but the ledger, and what speaks Stripe is slow to import.
+    from activities.vault import READING  # noqa: PLC0415 - see above
+    from activities.verify import verify_run  # noqa: PLC0415 - see above
+    from worker.wiring import open_accounts  # noqa: PLC0415 - see above
+    from workflows.contracts import RunKey  # noqa: PLC0415 - see above
+
     async with (
         open_pool(settings.database_url.get_secret_value(), connections=2) as pool,
         open_accounts(settings, pool) as accounts,
@@ -51,13 +57,35 @@ async def explain(output: Output, wanted: str, *, run_id: str | None) -> None:
     """Print a charge's story. Raises InvalidInput where `wanted` names none, or more than one."""
     settings = load_settings()
     async with open_pool(settings.database_url.get_secret_value(), connections=2) as pool:
-        story = await explain_charge(pool, wanted, run_id=run_id)
-    output.result(story.as_json(), lambda: _render_story(story))
+        found = await explain_line(pool, wanted, run_id=run_id)
+    if isinstance(found, ChargeStory):
+        output.result(found.as_json(), lambda: render_story(found, run_id=run_id))
+    else:
+        output.result({"skipped": [asdict(row) for row in found]}, lambda: render_skipped(found))
 
 
-def _render_story(story: ChargeStory) -> Iterable["RenderableType"]:
+def render_skipped(rows: Sequence[SkippedRow]) -> Iterable["RenderableType"]:
+    """Yield why rows of a source became no charge, and where the line is charged if another run has it."""
+    for row in rows:
+        words = REASONS.get(row.reason)
+        name = f"{row.customer}/{row.line}" if row.line else str(row.customer)
+        yield (
+            f"{name}: row {row.source_row} of {row.run_id} is not charged by it: {row.reason}"
+            f"{f' ({words})' if words else ''}{f'; {row.detail}' if row.detail else ''}"
+        )
+
+
+def render_story(story: ChargeStory, *, run_id: str | None = None) -> Iterable["RenderableType"]:
+    """Yield a charge's story; `run_id` is the run it was looked for in, which may not have it any more."""
     amount = format_money(story.amount_minor, story.currency)
-    yield f"{story.charge_id}: {amount} of {story.customer}, {story.line} {story.period}, {story.state}"
+    why = f": {story.reason}" if story.reason else ""
+    words = REASONS.get(story.reason or "")
+    yield (
+        f"{story.charge_id}: {amount} of {story.customer}, {story.line} {story.period}, "
+        f"{story.state}{why}{f' ({words})' if words else ''}"
+    )
+    if run_id is not None and story.run_id != run_id:
+        yield f"{run_id} does not have it any more: {story.run_id} has taken it over"
     rows = [
         (f"{event.at:%Y-%m-%d %H:%M:%S.%f}"[:-3], event.kind.value, f"{'! ' * event.alarm}{event.summary}")
         for event in story.events

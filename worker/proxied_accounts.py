@@ -18,7 +18,9 @@ async def ask_proxy(url: str) -> ProxiedAccounts:
             session.get(f"{url.rstrip('/')}{HEALTH_PATH}", allow_redirects=False) as response,
         ):
             health = await response.json()
-            return ProxiedAccounts(own=health["account"], everybody=list(health["accounts"]))
+            return ProxiedAccounts(
+                own=health["account"], everybody=list(health["accounts"]), modes=dict(health["modes"])
+            )
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError) as error:
         raise RefusedToStart(
             f"the spend-cap proxy does not answer at {url} ({type(error).__name__}): is it running?"

@@ -8,6 +8,7 @@ import typer
 
 from worker.console_output import Output
 from worker.failures import reported
+from worker.vault_allow import explain_words
 
 # ruff: noqa: PLC0415 - heavy modules are imported by the command that needs them
 
@@ -15,6 +16,28 @@ from worker.failures import reported
 def _examples(*commands: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])
 
+
+_ISSUE_HELP = (
+    "Issue a key for another job or agent, and print it once. Point its SDK at the proxy, with this key.\n\n"
+    "What each word of --allow opens, all paths below /v1/ (`chargeonce vault endpoints` lists each):\n\n"
+    f"\b\n{explain_words()}"
+)
+_PROXY_HELP = """Run one spend-cap proxy until SIGTERM or Ctrl-C: the only process that needs the Stripe key.
+
+\b
+  CHARGEONCE_PROXY_DATABASE_URL   the ledger, as the role of `migrate --proxy-role`
+  STRIPE_SECRET_KEY               the key; or CHARGEONCE_STRIPE_KEY_FILE, or
+                                  CHARGEONCE_STRIPE_KEY_COMMAND, which prints it
+  CHARGEONCE_ACCOUNT_KEYS         a JSON object, for accounts with a key of their own
+  CHARGEONCE_CONNECTED_ACCOUNTS   accounts behind the one key: acct_1,acct_2
+  CHARGEONCE_STRIPE_API_BASE      in place of https://api.stripe.com, for a simulator
+  CHARGEONCE_PROXY_TIMEOUT_SECONDS
+                                  how long Stripe may take, 20 if not set: more than
+                                  the clients' own timeout
+
+SIGHUP reads the keys again; so does a change of the file, and a 401 from Stripe. What the proxy has decided
+is in the ledger, so several may run side by side.
+"""
 
 vault_app = typer.Typer(
     help="Keys for the spend-cap proxy: capped, allowlisted, revocable stand-ins for a Stripe key.",
@@ -30,7 +53,9 @@ Run = Annotated[str | None, typer.Option(help="A run, such as billing-run/acct_1
 def add_proxy_commands(app: typer.Typer) -> None:
     """Add the commands of the proxy to the production commands."""
     app.add_typer(vault_app, name="vault")
-    app.command("proxy", epilog=_examples("proxy", "proxy --listen 127.0.0.1:12112"))(proxy)
+    app.command(
+        "proxy", help=_PROXY_HELP, epilog=_examples("proxy --listen 127.0.0.1:12112", "proxy --live")
+    )(proxy)
     app.command(
         "audit", epilog=_examples("audit --run billing-run/acct_1/2031-03", "audit --since 2h --json")
     )(audit)
@@ -46,7 +71,7 @@ def proxy(
         bool, typer.Option("--live", help="Say out loud that a live key moves real money.")
     ] = False,
 ) -> None:
-    """Run one spend-cap proxy until SIGTERM or Ctrl-C: the only process that needs the Stripe key."""
+    """Run one spend-cap proxy: see `_PROXY_HELP`."""
     with reported(Output(as_json=False)):
         from worker.proxy_process import run_proxy_process
 
@@ -55,6 +80,7 @@ def proxy(
 
 @vault_app.command(
     "issue",
+    help=_ISSUE_HELP,
     epilog=_examples(
         "vault issue --account acct_1 --allow reads --expires 24h",
         "vault issue --account acct_1 --allow billing --cap usd=100.00 --daily --label 'shop agent'",
@@ -67,8 +93,8 @@ def issue(
     allow: Annotated[
         list[str],
         typer.Option(
-            help="What it may do; may be given again: reads, billing, planning, reconcile, refund, or one "
-            "endpoint such as 'POST /v1/payment_intents/{id}/confirm'."
+            help="What it may do: reads, billing, planning, reconcile, refund (see above), or one endpoint "
+            "such as 'POST /v1/payment_intents/{id}/confirm'; may be given again."
         ),
     ],
     cap: Annotated[
@@ -81,7 +107,7 @@ def issue(
     live: Annotated[bool, typer.Option("--live", help="It stands for a live key: real money.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Issue a key for another job or agent, and print it once. Point its SDK at the proxy, with this key."""
+    """Issue a key: see `_ISSUE_HELP`."""
     output = Output(as_json=as_json)
     with reported(output):
         from worker.vault_actions import IssueCommand, issue_key
@@ -90,6 +116,20 @@ def issue(
             account=account, allow=allow, caps=cap or [], daily=daily, expires=expires, label=label, live=live
         )
         asyncio.run(issue_key(output, command))
+
+
+@vault_app.command("endpoints", epilog=_examples("vault endpoints", "vault endpoints billing refund --json"))
+def endpoints(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="See `vault issue`.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List what --allow can open: these words, or the whole catalog. Nothing else passes the proxy."""
+    output = Output(as_json=as_json)
+    with reported(output):
+        from worker.vault_actions import list_endpoints
+
+        list_endpoints(output, words or [])
 
 
 @vault_app.command("list", epilog=_examples("vault list", "vault list --all --json"))

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from workflows.domain.counted import counted
+
 
 def describe_approval(run_id: str, plan_hash: str) -> str:
     """Return the command that approves this plan of this run; only its reason is left to fill in."""
@@ -24,6 +26,19 @@ def describe_recovery(run_id: str) -> str:
     return f"chargeonce run recover {run_id} --reason ..."
 
 
+def describe_canary(canary: Mapping[str, Any] | None) -> str | None:
+    """Return what becomes of a run with this canary (`contracts.Canary` as JSON); None where it has none."""
+    if not canary or not canary.get("lines"):
+        return None
+    first, percent = counted(canary["lines"], "line"), canary.get("declined_percent_max")
+    then = "it holds until somebody has looked"
+    if percent is not None:
+        then = (
+            f"it goes on by itself where at most {percent:g} % ended unpaid and none unknown, else it holds"
+        )
+    return f"canary: the first {first} charged alone, then {then}"
+
+
 def advise(document: Mapping[str, Any]) -> str | None:
     """Return why a run waits for a person and what to type; None where it does not.
 
@@ -35,7 +50,7 @@ def advise(document: Mapping[str, Any]) -> str | None:
     if document["phase"] == "planned":
         paused = f" (and is {document['hold']}: {document['hold_reason']})" if document["hold"] else ""
         return (
-            f"it waits for the approval of its plan{paused}; nobody is charged before: "
+            f"it waits for approval{paused}; nobody is charged before: "
             f"{describe_approval(run, document['plan_hash'])}"
         )
     resume = describe_resume(run)

@@ -9,22 +9,25 @@ import typer
 
 from activities.ledger.database import Pool, open_pool
 from activities.ledger.runs import Run, RunLedger
-from activities.three_totals import NO_BACKSTOP
+from worker.books_view import NO_BACKSTOP
 from worker.console_output import Output
 from worker.environment import load_settings
 from worker.failures import EXIT_REFUSED, EXIT_USAGE, CommandFailed
 from worker.plan_preview import read_plan, render_plan
 from worker.progress_display import progress_display
-from worker.run_advice import describe_approval, describe_cancel
+from worker.run_advice import describe_approval, describe_canary, describe_cancel
 from worker.run_follow import follow_run
 from worker.run_start import StartCommand, is_attended
 from worker.settings import Settings
 from worker.source_check import CheckedSource
+from worker.start_again import describe_start
 from worker.starting import StartOptions, preview_run, start_run
 from worker.temporal_client import RunHandle, connect_temporal
 from worker.waiting import wait_for_run
+from workflows.domain.counted import counted
 from workflows.domain.errors import invariant
 from workflows.domain.money import format_money
+from workflows.domain.plan_hash import refuse_hash
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,20 +66,32 @@ class _Start:
 
     async def preview(self, options: StartOptions) -> None:
         summary = await preview_run(self.pool, self.settings, self.checked, options)
-        document = {**summary.document(), "problems": self.checked.document()["problems"]}
+        start = describe_start(
+            self.command, run_id=summary.run_id, source=self.checked.spec, approve=summary.plan_hash
+        )
+        document = {
+            **summary.document(),
+            "problems": self.checked.document()["problems"],
+            "start_with": start if summary.lines else None,
+        }
 
         def render() -> Iterable["RenderableType"]:
             yield from render_plan(document)
-            yield "Nothing was started. To charge this very plan: run start with --approve and its hash."
+            yield from self._render_canary(options)
+            if summary.lines:
+                yield "Nothing was started. To charge this very plan:"
+                yield f"  {start}"
+            else:
+                yield "Nothing was started, and there is nothing to approve: this plan charges nobody."
 
         self.output.result(document, render)
 
     async def confirm(self, options: StartOptions) -> str:
         """Show the plan, and return its hash if somebody says yes to it."""
         summary = await preview_run(self.pool, self.settings, self.checked, options)
-        self.output.show(render_plan(summary.document()))
+        self.output.show([*render_plan(summary.document()), *self._render_canary(options)])
         sums = ", ".join(
-            f"{total.lines} lines of {format_money(total.amount_minor, currency)} in all"
+            f"{counted(total.lines, 'line')} of {format_money(total.amount_minor, currency)} in all"
             for currency, total in sorted(summary.currencies.items())
         )
         money = "REAL MONEY. " if self.settings.live else ""
@@ -120,9 +135,9 @@ class _Start:
         plan = await read_plan(self.pool, run.run_id) or {}
         document: dict[str, Any] = {**plan, "phase": run.phase, "approve_with": approval}
         if options.approved_hash is not None:
+            refusal = refuse_hash(run.run_id, run.plan_hash or "", options.approved_hash)
             raise CommandFailed(
-                f"nothing is charged: {options.approved_hash} was approved, but the plan of {run.run_id} has "
-                f"the hash {run.plan_hash} and waits for approval; look at it, then "
+                f"nothing is charged, and the run waits for approval: {refusal}. Then "
                 f"`{approval}` or `{describe_cancel(run.run_id)}`",
                 exit_code=EXIT_REFUSED,
                 details=document,
@@ -130,7 +145,9 @@ class _Start:
 
         def render() -> Iterable["RenderableType"]:
             yield from render_plan(plan)
-            yield f"Nothing is charged yet: {run.run_id} waits for approval. To charge this plan:"
+            yield from self._render_canary(options)
+            charges = "To charge this plan:" if plan.get("lines") else "It charges nobody; to let it close:"
+            yield f"Nothing is charged yet: {run.run_id} waits for approval. {charges}"
             yield f"  {approval}"
             yield "To give it up:"
             yield f"  {describe_cancel(run.run_id)}"
@@ -140,3 +157,8 @@ class _Start:
             await follow_run(self.output, handle, self.pool, self.settings)
         else:
             self.output.result(document, render)
+
+    @staticmethod
+    def _render_canary(options: StartOptions) -> Iterable[str]:
+        canary = describe_canary(options.canary.model_dump())
+        return [] if canary is None else [canary]

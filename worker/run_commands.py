@@ -20,7 +20,7 @@ RUN = "billing-run/acct_1/2031-03"
 def approve_(
     run: RunId,
     *,
-    plan_hash: Annotated[str, typer.Option("--hash", help="The hash of the plan that you looked at.")],
+    plan_hash: Annotated[str, typer.Option("--hash", help="The hash of the plan that you looked at, whole.")],
     reason: Reason,
     who: Who = None,
     as_json: AsJson = False,

@@ -19,6 +19,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.ledger.runs import Run, RunLedger
+from worker.reasons import REASON_RULE
 from worker.run_advice import describe_recovery
 from worker.run_view import ENDED_PHASES
 from worker.settings import Settings
@@ -30,6 +31,13 @@ from workflows.domain.errors import InvalidInput, RefusedToStart
 DECIDE_SECONDS = 20.0
 
 Made = TypeVar("Made", bound=Decision)
+
+_RIGHT = {
+    "who": "who decides has 1 to 200 characters that can be seen, and no control characters",
+    "reason": REASON_RULE,
+    "plan_hash": "a plan's hash has 1 to 200 characters",
+    "caps_minor": "a cap is an amount from 0 up that the ledger can hold",
+}
 
 
 async def approve_run(client: Client, run_id: str, plan_hash: str, *, who: str, reason: str) -> Standing:
@@ -165,8 +173,5 @@ def _decision(kind: type[Made], **fields: object) -> Made:
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        wrong = ", ".join(sorted({str(part["loc"][0]) for part in error.errors() if part["loc"]}))
-        raise InvalidInput(
-            f"{wrong} can't be right: who and reason say something, in at most 200 and 1,000 characters, "
-            "without control characters; a cap is not negative"
-        ) from None
+        wrong = sorted({str(part["loc"][0]) for part in error.errors() if part["loc"]})
+        raise InvalidInput("; ".join(_RIGHT.get(name, f"{name} can't be right") for name in wrong)) from None

@@ -16,8 +16,9 @@ from worker.settings import Settings
 from worker.temporal_client import connect_temporal
 from worker.whoami import who as user_at_host
 from workflows.contracts import HoldKind, Standing
+from workflows.domain.counted import counted
 from workflows.domain.errors import InvalidInput, RefusedToStart
-from workflows.domain.money import parse_currency, parse_major
+from workflows.domain.money import format_money, parse_currency, parse_major
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,6 +55,7 @@ async def raise_caps(
 
 async def recover(output: Output, run_id: str, *, who: str | None, reason: str) -> None:
     """Start a new workflow for a run whose own is gone. Raises RefusedToStart where it runs or has ended."""
+    refuse_wordless(reason, who=who)
     async with _at_work() as (settings, pool):
         handle = await recover_run(
             await connect_temporal(),
@@ -106,6 +108,7 @@ def parse_caps(caps: Iterable[str]) -> dict[str, int]:
 async def _decide(
     output: Output, run_id: str, decision: str, ask: Ask, *what: object, who: str | None, reason: str
 ) -> None:
+    refuse_wordless(reason, who=who)
     async with _at_work() as (_settings, pool):
         # A mistyped id, or a run that has ended, is told as such and not as a lost workflow.
         run = await RunLedger(pool).read(run_id)
@@ -113,8 +116,13 @@ async def _decide(
             raise RefusedToStart(f"nothing has changed: {run_id} has ended ({run.phase})")
         client = await connect_temporal()
         standing = await ask(client, run_id, *what, who=who or user_at_host(), reason=reason)
-    document = {"decision": decision, **_document(standing)}
-    output.result(document, lambda: _render_decision(document))
+    canary = (run.request or {}).get("canary") or {}
+    document = {
+        "decision": decision,
+        **_document(standing),
+        "canary_waits": bool(canary.get("lines")) and not standing.canary_released,
+    }
+    output.result(document, lambda: render_decision(document))
 
 
 @asynccontextmanager
@@ -131,6 +139,7 @@ def _document(standing: Standing) -> dict[str, Any]:
         "hold": standing.hold,
         "hold_reason": standing.hold_reason,
         "canceling": standing.canceling,
+        "already": standing.already,
         "lines": standing.selected,
         "settled": standing.settled,
         "in_flight": standing.in_flight,
@@ -138,22 +147,63 @@ def _document(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _render_decision(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
+def render_decision(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
+    """Yield what a decision came to: what stood already, where lines stand, and what keeps the run now."""
+    run = document["run"]
+    if document["already"]:
+        yield f"{run}: {document['already']}. Your reason is on record beside it."
+    else:
+        yield f"{run}: {document['decision']}."
+    in_flight = document["in_flight"]
+    finish = f", {in_flight} in flight, which will still be settled" if in_flight else ""
     yield (
-        f"{document['run']}: {document['decision']}. {document['settled']} of {document['lines']} lines are "
-        f"settled, {document['in_flight']} in flight and will be, {document['not_started']} have not begun."
+        f"{document['settled']} of {counted(document['lines'], 'line')} settled{finish}, "
+        f"{document['not_started']} not begun."
     )
     if document["canceling"]:
         yield "What is open is being canceled, at Stripe as well; then the run closes."
     elif document["hold"] == HoldKind.PAUSED:
-        yield f"Nothing new starts until: {describe_resume(document['run'])}"
+        yield f"Nothing new starts until: {describe_resume(run)}"
     elif document["hold"] is not None:
         yield f"It is still held ({document['hold']}: {document['hold_reason']})."
+    elif document["decision"] == "resumed" and document["canary_waits"]:
+        yield (
+            "Its canary is not judged yet: once the canary's lines are through, the run is held behind them, "
+            f"unless its rule lets it go on. Look at them then, and resume once more: {describe_resume(run)}"
+        )
+
+
+def refuse_wordless(reason: str, *, who: str | None) -> None:
+    """Raise InvalidInput where a decision says nothing by way of a reason, or of a name that was given."""
+    if not reason.strip():
+        raise InvalidInput("--reason is empty: say why in a few words; it stays in the run's audit trail")
+    if who is not None and not who.strip():
+        raise InvalidInput("--who is empty: name who decides, or leave it out for you@this-host")
 
 
 def _render_events(run_id: str, events: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType"]:
     if not events:
         yield f"nothing has been decided about {run_id} yet"
         return
-    rows = [(f"{one['at']:%Y-%m-%d %H:%M:%S}", one["action"], one["who"], one["reason"]) for one in events]
-    yield table(("at (ledger's clock)", "what", "who", "why"), rows)
+    rows = [
+        (f"{one['at']:%Y-%m-%d %H:%M:%S}", one["action"], describe_event(one), one["who"], one["reason"])
+        for one in events
+    ]
+    yield table(("at (ledger's clock)", "what", "of what", "who", "why"), rows)
+
+
+def describe_event(event: Mapping[str, Any]) -> str:
+    """Return what was decided about: the plan's hash, the caps before and after, the hold that ended."""
+    detail: Mapping[str, Any] = event["detail"]
+    match event["action"]:
+        case "planned" | "approved":
+            return f"plan {detail['plan_hash']}" if "plan_hash" in detail else ""
+        case "cap_raised":
+            return ", ".join(
+                f"{format_money(before, currency)} to {format_money(now, currency)}"
+                for currency, (before, now) in sorted(detail["caps_minor"].items())
+            )
+        case "paused" if "instead_of" in detail:
+            return f"instead of its hold ({detail['instead_of']})"
+        case _:
+            return f"was held ({detail['hold']})" if detail.get("hold") else ""

@@ -14,10 +14,18 @@ from worker.console_output import Output
 from worker.failures import EXIT_FAILED
 from worker.json_over_http import NoAnswer, ask_json
 from worker.progress_display import progress_display
-from worker.run_view import describe_wait, render_counts, render_reasons, render_totals, totals_of
+from worker.run_view import (
+    describe_wait,
+    name_state,
+    render_counts,
+    render_reasons,
+    render_totals,
+    sum_up_outcomes,
+    totals_of,
+)
 from worker.settings import Settings
 from worker.temporal_client import RunHandle
-from worker.waiting import wait_for_run
+from worker.waiting import PERSON_SECONDS, wait_for_run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,8 +33,17 @@ if TYPE_CHECKING:
 SIMULATOR_VARIABLE = "STRIPE_SIM_URL"
 
 
-async def follow_run(output: Output, handle: RunHandle, pool: Pool, settings: Settings) -> None:
+async def follow_run(
+    output: Output,
+    handle: RunHandle,
+    pool: Pool,
+    settings: Settings,
+    *,
+    person_seconds: float = PERSON_SECONDS,
+) -> None:
     """Show progress until the run has closed or only waits, then print its result.
+
+    `person_seconds` is how long a run that waits for a person is stayed with.
 
     Raises:
         typer.Exit: 1: the run is not finished, since what is left waits for its due time.
@@ -35,7 +52,9 @@ async def follow_run(output: Output, handle: RunHandle, pool: Pool, settings: Se
     ledger = RunLedger(pool)
     try:
         with progress_display() as display:
-            waited = await wait_for_run(ledger, handle, display=display, notice=output.notice)
+            waited = await wait_for_run(
+                ledger, handle, display=display, notice=output.notice, person_seconds=person_seconds
+            )
     except asyncio.CancelledError:
         output.notice(f"the run goes on without this command: chargeonce run show {handle.id}")
         raise
@@ -80,7 +99,9 @@ def _simulator_limits() -> dict[str, Any] | None:
 
 
 def _render(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
-    yield f"{document['run']}: {document['phase']}"
+    yield f"{document['run']}: {name_state(document)}"
+    if document["lines"]:
+        yield sum_up_outcomes(document)
     yield from render_counts(document)
     yield from render_totals(document["totals"])
     yield from render_reasons(document["reasons"])

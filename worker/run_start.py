@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 from worker.console_output import Output, table
 from worker.environment import Surroundings, is_configured, load_settings
 from worker.failures import EXIT_USAGE, CommandFailed
+from worker.retry_policy_file import read_retry_policy
 from worker.source_check import CheckedSource, check_source, describe_problem, not_looked_at
 from worker.state_folder import state_folder
+from workflows.domain.counted import counted
 from workflows.domain.money import format_money
 from workflows.domain.periods import Period
+from workflows.domain.retry_policy import DEFAULT_POLICY
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,6 +34,7 @@ class StartCommand:
     period: str
     source: str
     account: str | None
+    again: bool = False
     yes: bool
     approve: str | None
     preview: bool
@@ -41,6 +45,7 @@ class StartCommand:
     canary_lines: int
     canary_declined_percent_max: float | None
     duration_limit_minutes: float | None
+    retry_policy: Path | None = None
     live: bool
     slice_lines: int
 
@@ -109,6 +114,7 @@ def _options(period: Period, command: StartCommand) -> "StartOptions":
     return StartOptions(
         period=period,
         account=command.account,
+        again=command.again,
         skip_invalid=command.skip_invalid,
         below_minimum=BelowMinimum(command.below_minimum.replace("-", "_")),
         change_percent=command.change_percent,
@@ -116,6 +122,9 @@ def _options(period: Period, command: StartCommand) -> "StartOptions":
         approved_hash=command.approve,
         canary=Canary(lines=command.canary_lines, declined_percent_max=command.canary_declined_percent_max),
         duration_limit_seconds=None if minutes is None else minutes * 60,
+        retry_policy=DEFAULT_POLICY
+        if command.retry_policy is None
+        else read_retry_policy(command.retry_policy),
         slice_lines=command.slice_lines,
     )
 
@@ -158,8 +167,8 @@ def _refused_source(output: Output, checked: CheckedSource, command: StartComman
     else:
         advice = "nothing was started: correct them, or leave these rows out with --skip-invalid"
     return CommandFailed(
-        f"{checked.rows_skipped} rows of {checked.spec} can't be billed "
-        f"({len(checked.problems)} problems); {advice}",
+        f"{counted(checked.rows_skipped, 'row')} of {checked.spec} can't be billed "
+        f"({counted(len(checked.problems), 'problem')}); {advice}",
         exit_code=EXIT_USAGE,
         details=checked.document(),
     )
@@ -171,8 +180,8 @@ def _render_source(checked: CheckedSource) -> Iterable["RenderableType"]:
         for currency, (lines, amount_minor) in sorted(checked.totals.items())
     ]
     yield (
-        f"{checked.spec}: {checked.lines} lines, {checked.zero_amounts} of them over nothing (skipped); "
-        f"{checked.rows_skipped} rows can't be billed. Nothing was started."
+        f"{checked.spec}: {counted(checked.lines, 'line')}, {checked.zero_amounts} of them over nothing "
+        f"(skipped); {counted(checked.rows_skipped, 'row')} can't be billed. Nothing was started."
     )
     yield table(("currency", "lines", "amount"), rows)
     for problem in checked.problems:

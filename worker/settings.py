@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from workflows.contracts import Timing
 from workflows.domain.errors import RefusedToStart
+from workflows.domain.timing import Timing
 from workflows.domain.vault_keys import VAULT_SECRET_BYTES_MIN, Mode
 
 Rate = Annotated[float, Field(gt=0, le=10_000)]
@@ -16,8 +16,8 @@ Rate = Annotated[float, Field(gt=0, le=10_000)]
 TEST_PREFIXES = ("sk_test_", "rk_test_")  # any other key may be live: a new kind, or one with a stray space
 
 
-class Settings(BaseSettings):
-    """What a process needs to know. Secrets never show in a repr."""
+class LedgerSettings(BaseSettings):
+    """What a command needs that asks neither Stripe nor Temporal. Secrets never show in a repr."""
 
     model_config = SettingsConfigDict(env_prefix="CHARGEONCE_", frozen=True, extra="ignore")
 
@@ -26,6 +26,29 @@ class Settings(BaseSettings):
     """Where the spend-cap proxy listens; with it, no Stripe key is needed here, and none is used."""
     vault_secret: Annotated[SecretStr, Field(min_length=VAULT_SECRET_BYTES_MIN)] | None = None
     """From which the vault keys of runs are derived: the same in every process that works on runs."""
+    live: bool = False
+    """Said out loud: a live key moves real money."""
+
+    @field_validator("proxy_url")
+    @classmethod
+    def _none_if_empty(cls, value: str | None) -> str | None:
+        return value or None
+
+    @property
+    def mode(self) -> Mode:
+        """Whether the vault keys of runs move real money; the proxy has to have been told as well."""
+        return Mode.LIVE if self.live else Mode.TEST
+
+    def need_vault_secret(self) -> SecretStr:
+        """Return the vault secret of a process behind a proxy; raises RefusedToStart without."""
+        if self.vault_secret is None:
+            raise RefusedToStart("CHARGEONCE_VAULT_SECRET is not set, so no key of a run can be derived")
+        return self.vault_secret
+
+
+class Settings(LedgerSettings):
+    """What a process needs to know that works on runs."""
+
     stripe_secret_key: SecretStr | None = Field(
         default=None, validation_alias=AliasChoices("STRIPE_SECRET_KEY", "CHARGEONCE_STRIPE_SECRET_KEY")
     )
@@ -36,8 +59,6 @@ class Settings(BaseSettings):
     """Accounts that are reached through the one key, separated by commas."""
     account_keys: Annotated[dict[str, SecretStr], NoDecode] = {}
     """A JSON object of account and key, for accounts with a key of their own."""
-    live: bool = False
-    """Said out loud: a live key moves real money."""
     task_queue: str = "chargeonce"
     timing: Timing = Timing.PRODUCTION
     rate_per_second: Rate = 25.0
@@ -53,12 +74,11 @@ class Settings(BaseSettings):
     timeout_seconds: float = Field(default=15.0, gt=0, le=80)
     database_connections: int = Field(default=8, ge=2, le=100)
     call_style: Literal["raw", "typed"] = "raw"
+    inbox_sweep_seconds: float = Field(default=5.0, ge=0, le=3_600)
+    """How often the webhook inbox is looked at without a wake-up; 0: it is worked through elsewhere."""
+    notify_sweep_seconds: float = Field(default=60.0, ge=0, le=86_400)
+    """How often notifications are looked for that nobody delivers; 0: they are looked for elsewhere."""
     ready_file: Path | None = None
-
-    @field_validator("proxy_url")
-    @classmethod
-    def _none_if_empty(cls, value: str | None) -> str | None:
-        return value or None
 
     @field_validator("connected_accounts", mode="before")
     @classmethod
@@ -77,22 +97,11 @@ class Settings(BaseSettings):
         except ValueError:  # whose message repeats what it could not read, which may be a key
             raise ValueError("not a JSON object") from None
 
-    @property
-    def mode(self) -> Mode:
-        """Whether the vault keys of runs move real money; the proxy has to have been told as well."""
-        return Mode.LIVE if self.live else Mode.TEST
-
     def need_stripe_key(self) -> SecretStr:
         """Return the Stripe key of a process without a proxy; raises RefusedToStart without either."""
         if self.stripe_secret_key is None:
             raise RefusedToStart("neither CHARGEONCE_PROXY_URL nor STRIPE_SECRET_KEY is set")
         return self.stripe_secret_key
-
-    def need_vault_secret(self) -> SecretStr:
-        """Return the vault secret of a process behind a proxy; raises RefusedToStart without."""
-        if self.vault_secret is None:
-            raise RefusedToStart("CHARGEONCE_VAULT_SECRET is not set, so no key of a run can be derived")
-        return self.vault_secret
 
     def refuse_unspoken_live_key(self) -> None:
         """Raise RefusedToStart where a key is not known for a test key and nobody said `--live`."""

@@ -10,16 +10,26 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from activities.inbox import InboxWorker
+from activities.launch import LaunchActivities
+from activities.ledger.calendar import CalendarLedger
+from activities.ledger.notifications import NotificationLedger
+from worker.build import read_build_id
+from worker.inbox_loop import working_inbox
+from worker.notify_loop import attending
 from worker.settings import Settings
 from worker.temporal_client import connect_temporal
 from worker.wiring import Parts, open_parts
 from workflows.billing_run import BillingRun
+from workflows.launch import LaunchRun
 from workflows.notify import DeliverNotifications
 from workflows.policies import TIMINGS
 
 PASSED_THROUGH = (
     "workflows.contracts",
     "workflows.control_contracts",
+    "workflows.follow_up_contracts",
+    "workflows.launch_contracts",
     "workflows.notify_contracts",
     "workflows.policies",
     "workflows.domain",
@@ -34,11 +44,15 @@ def build_worker(client: Client, parts: Parts) -> Worker:
     """Return a worker for every workflow and activity of the project."""
     settings, timing = parts.settings, TIMINGS[parts.settings.timing]
     runs, charges, control = parts.run_activities, parts.charge_activities, parts.control_activities
-    notify = parts.notification_activities
+    notify, follow_ups = parts.notification_activities, parts.follow_up_activities
+    launch = LaunchActivities(
+        calendar=CalendarLedger(parts.pool), runs=parts.runs, accounts=parts.accounts, client=client
+    )
     return Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=[BillingRun, DeliverNotifications],
+        build_id=read_build_id(),
+        workflows=[BillingRun, DeliverNotifications, LaunchRun],
         activities=[
             runs.lock_run,
             runs.plan_run,
@@ -48,6 +62,9 @@ def build_worker(client: Client, parts: Parts) -> Worker:
             runs.close_run,
             charges.charge_slice,
             charges.settle_due,
+            follow_ups.plan_follow_ups,
+            follow_ups.read_follow_ups_due,
+            follow_ups.follow_up_due,
             control.approve_run,
             control.hold_run,
             control.resume_run,
@@ -59,6 +76,8 @@ def build_worker(client: Client, parts: Parts) -> Worker:
             notify.claim_notifications,
             notify.deliver_notification,
             notify.give_up_notification,
+            launch.prepare_launch,
+            launch.find_winner,
         ],
         workflow_runner=SandboxedWorkflowRunner(
             restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
@@ -83,7 +102,15 @@ async def run_worker(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     client = await connect_temporal(quiet=False)
-    async with open_parts(settings) as parts, build_worker(client, parts):
+    database_url = settings.database_url.get_secret_value()
+    async with (
+        open_parts(settings) as parts,
+        working_inbox(
+            InboxWorker(parts.pool, parts.accounts), database_url, sweep_seconds=settings.inbox_sweep_seconds
+        ),
+        attending(client, NotificationLedger(parts.pool), settings),
+        build_worker(client, parts),
+    ):
         if settings.ready_file is not None:
             settings.ready_file.write_text(json.dumps({"pid": os.getpid()}))
         await stop.wait()

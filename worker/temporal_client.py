@@ -28,13 +28,13 @@ QUERY_SECONDS = 3.0
 RunHandle = WorkflowHandle[BillingRun, Any]
 
 
-async def connect_temporal(*, quiet: bool = True) -> Client:
+async def connect_temporal(*, quiet: bool = True, within_seconds: float = CONNECT_SECONDS) -> Client:
     """Return a client of the server that TEMPORAL_ADDRESS and its siblings name.
 
     `quiet` is for commands: what the SDK has to say belongs into a worker's log, not between results.
 
     Raises:
-        RefusedToStart: It does not answer within 10 s.
+        RefusedToStart: It does not answer within `within_seconds`.
     """
     if quiet:
         logging.getLogger("temporalio").setLevel(logging.ERROR)
@@ -47,7 +47,7 @@ async def connect_temporal(*, quiet: bool = True) -> Client:
     # cut off, waits for Python. A command that had said everything would hang instead of ending.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(runtime))
     try:
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(within_seconds):
             return await Client.connect(**config, data_converter=pydantic_data_converter, runtime=runtime)
     except (TimeoutError, RuntimeError, RPCError) as error:
         reason = str(error).splitlines()[0] if str(error) else "no answer"

@@ -6,29 +6,27 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from activities.ledger.database import open_pool
 from activities.ledger.runs import RunLedger
 from activities.ledger.vault import VaultLedger
 from activities.vault import CHARGING, RunVault, issue_custom_key
 from worker.console_output import Output, table
 from worker.durations import parse_duration_seconds
-from worker.environment import load_settings
+from worker.environment import load_ledger_settings
+from worker.ledger_access import open_ledger
+from worker.money_shown import show_money
+from worker.reasons import read_reason
+from worker.vault_allow import WORDS, describe_allow, read_allow, say_effect
 from worker.whoami import who
-from workflows.contracts import RunKey
 from workflows.domain.echo import echo
-from workflows.domain.errors import InvalidInput
-from workflows.domain.money import format_money, parse_currency, parse_major
-from workflows.domain.vault import ENDPOINTS, SCOPES, Effect
+from workflows.domain.errors import InvalidInput, RefusedToStart
+from workflows.domain.money import parse_currency, parse_major
+from workflows.domain.vault import ENDPOINTS, Effect
 from workflows.domain.vault_keys import Mode, parse_vault_key
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 EXPIRES_SECONDS_MAX = 366 * 86_400.0
-_ALLOW_WORDS = {
-    **{scope.value: endpoints for scope, endpoints in SCOPES.items()},
-    "reads": frozenset(endpoint for endpoint, effect in ENDPOINTS.items() if effect is Effect.READ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +41,11 @@ class IssueCommand:
     label: str
     live: bool
 
+    @property
+    def mode(self) -> Mode:
+        """Whether the key stands for a live key."""
+        return Mode.LIVE if self.live else Mode.TEST
+
 
 async def issue_key(output: Output, command: IssueCommand) -> None:
     """Issue a key and print it, this once.
@@ -50,6 +53,7 @@ async def issue_key(output: Output, command: IssueCommand) -> None:
     Raises:
         InvalidInput: An endpoint outside the catalog, an amount or a duration that is none, or a key that may
             move money and has no cap.
+        RefusedToStart: The proxy of CHARGEONCE_PROXY_URL says that it does not serve this account or mode.
     """
     allow, caps = read_allow(command.allow), dict(read_caps(command.caps))
     seconds = parse_duration_seconds(command.expires)
@@ -58,11 +62,14 @@ async def issue_key(output: Output, command: IssueCommand) -> None:
     moving = sorted(name for name in allow if ENDPOINTS[name] not in {Effect.READ, Effect.HARMLESS})
     if moving and not caps:
         raise InvalidInput(f"{moving[0]!r} may move money, so say how much at most: --cap usd=100.00")
-    async with _ledger() as ledger:
+    settings = load_ledger_settings()
+    if settings.proxy_url is not None:
+        await _check_served(output, settings.proxy_url, command)
+    async with open_ledger(settings) as pool:
         custom = await issue_custom_key(
-            ledger,
+            VaultLedger(pool),
             account=command.account,
-            mode=Mode.LIVE if command.live else Mode.TEST,
+            mode=command.mode,
             allow=allow,
             caps_minor=caps,
             daily=command.daily,
@@ -74,6 +81,7 @@ async def issue_key(output: Output, command: IssueCommand) -> None:
         "key": custom.key.get_secret_value(),
         "key_id": custom.key_id,
         "account": command.account,
+        "proxy_url": settings.proxy_url,
         "allow": sorted(allow),
         "caps_minor": caps,
         "daily": command.daily,
@@ -85,19 +93,36 @@ async def issue_key(output: Output, command: IssueCommand) -> None:
 async def list_keys(output: Output, *, run_id: str | None, everything: bool, limit: int) -> None:
     """Print keys, newest first."""
     async with _ledger() as ledger:
-        keys = await ledger.list(run_id=run_id, everything=everything, limit=limit)
+        found = await ledger.list(run_id=run_id, everything=everything, limit=limit)
+    keys = [{**key, "allows": describe_allow(key["allow"])} for key in found]
     output.result({"keys": keys}, lambda: _render_keys(keys))
+
+
+def list_endpoints(output: Output, words: Sequence[str]) -> None:
+    """Print what can be allowed: the endpoints of these words, or the whole catalog. Raises InvalidInput."""
+    chosen = read_allow(words) if words else ENDPOINTS.keys()
+    words_of = {name: [word for word, opened in WORDS.items() if name in opened] for name in ENDPOINTS}
+    endpoints = [
+        {"endpoint": name, "effect": effect.value, "words": words_of[name]}
+        for name, effect in ENDPOINTS.items()
+        if name in chosen
+    ]
+    rows = [(name, say_effect(name), ", ".join(words_of[name])) for name in ENDPOINTS if name in chosen]
+    output.result(
+        {"endpoints": endpoints}, lambda: [table(("endpoint", "what it does", "opened by --allow"), rows)]
+    )
 
 
 async def revoke_keys(output: Output, *, key_id: str | None, run_id: str | None, reason: str) -> None:
     """Revoke one key, or all of a run's, from their next request on, in every proxy process.
 
     Raises:
-        InvalidInput: Neither a key nor a run was named, or both.
+        InvalidInput: Neither a key nor a run was named, or both, or no reason.
         RefusedToStart: There is no such key or run.
     """
     if (key_id is None) == (run_id is None):
         raise InvalidInput("say which key, or --run which run, and not both")
+    reason = read_reason(reason)
     async with _ledger() as ledger:
         if run_id is not None:
             revoked = await ledger.revoke_for_run(run_id, who=who(), reason=reason)
@@ -115,33 +140,20 @@ async def rotate_key(output: Output, run_id: str, *, reason: str) -> None:
     """Give a run another key to charge by, in place of all that it had.
 
     Raises:
+        InvalidInput: The reason is blank, too long or no plain text.
         RefusedToStart: No vault secret is configured, or the run does not stand where it may have a key.
     """
-    settings = load_settings()
+    from workflows.contracts import RunKey  # noqa: PLC0415 - slow, and of no use to the other commands
+
+    reason, settings = read_reason(reason), load_ledger_settings()
     secret = settings.need_vault_secret()
-    async with open_pool(settings.database_url.get_secret_value(), connections=1) as pool:
+    async with open_ledger(settings) as pool:
         run = await RunLedger(pool).read(run_id)
         vault = RunVault(VaultLedger(pool), secret=secret, mode=settings.mode)
         key = RunKey(run_id=run.run_id, account=run.account)
         key_id, earlier = await vault.rotate(key, CHARGING, who=who(), reason=reason)
     document = {"run": run_id, "key_id": key_id, "revoked": earlier}
     output.result(document, lambda: [f"{run_id} charges by {key_id} from its next piece of work on"])
-
-
-def read_allow(words: Sequence[str]) -> frozenset[str]:
-    """Return the endpoints that these words mean; raises InvalidInput where one means none."""
-    allow: set[str] = set()
-    for word in words:
-        found = _ALLOW_WORDS.get(word) or ({word} if word in ENDPOINTS else None)
-        if found is None:
-            raise InvalidInput(
-                f"{echo(word)} can't be allowed: it is neither {', '.join(_ALLOW_WORDS)} nor an endpoint "
-                "such as 'POST /v1/payment_intents/{id}/confirm'"
-            )
-        allow |= found
-    if not allow:
-        raise InvalidInput("say what the key may do: --allow reads, or --allow 'POST /v1/payment_intents'")
-    return frozenset(allow)
 
 
 def read_caps(texts: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -156,16 +168,42 @@ def read_caps(texts: Sequence[str]) -> Iterator[tuple[str, int]]:
 
 @asynccontextmanager
 async def _ledger() -> AsyncIterator[VaultLedger]:
-    async with open_pool(load_settings().database_url.get_secret_value(), connections=1) as pool:
+    async with open_ledger(load_ledger_settings()) as pool:
         yield VaultLedger(pool)
+
+
+async def _check_served(output: Output, proxy_url: str, command: IssueCommand) -> None:
+    """Refuse a key that would open nothing. A proxy that is away can't tell: that is said, and no more."""
+    from worker.proxied_accounts import ask_proxy  # noqa: PLC0415 - slow, and of no use to other commands
+
+    try:
+        known = await ask_proxy(proxy_url)
+    except RefusedToStart as refusal:
+        output.notice(f"whether the proxy serves {command.account} is not known: {refusal}")
+        return
+    served = ", ".join(f"{account} ({mode})" for account, mode in sorted(known.modes.items())) or "nobody"
+    if known.modes.get(command.account) != command.mode.value:
+        hint = "; --live says that the key stands for a live one" if not command.live else ""
+        raise RefusedToStart(
+            f"a {command.mode.value} key for {command.account} would open nothing: the proxy at {proxy_url} "
+            f"serves {served}{hint if command.account in known.modes else ''}"
+        )
 
 
 def _render_issued(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     yield str(document["key"])
-    caps = ", ".join(format_money(cap, code) for code, cap in document["caps_minor"].items()) or "no money"
+    caps = ", ".join(show_money(cap, code) for code, cap in document["caps_minor"].items()) or "no money"
     a_day = " a day" if document["daily"] else ""
     yield f"This is the only time that the key is shown; its public id is {document['key_id']}."
-    yield f"It moves at most {caps}{a_day} and expires at {document['expires_at']:%Y-%m-%d %H:%M} UTC."
+    yield (
+        f"It may call {describe_allow(document['allow'])} for {document['account']}, moves at most "
+        f"{caps}{a_day}, and expires at {document['expires_at']:%Y-%m-%d %H:%M} UTC."
+    )
+    proxy_url = document["proxy_url"]
+    if proxy_url is None:
+        yield "It opens the proxy and not Stripe: use the proxy's URL in place of https://api.stripe.com."
+    else:
+        yield f"It opens {proxy_url} and not Stripe: use that in place of https://api.stripe.com."
     yield f"To end it now: chargeonce vault revoke {document['key_id']} --reason ..."
 
 
@@ -176,17 +214,18 @@ def _render_keys(keys: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType"
     rows = [
         (
             key["key_id"],
-            key["scope"],
-            key["run_id"] or key["account"],
             key["label"],
+            key["run_id"] or key["account"],
+            key["allows"],
             key["standing"],
             ", ".join(
-                f"{format_money(part['settled_minor'] + part['held_minor'], code)} of "
-                f"{format_money(part['cap_minor'], code)}"
+                f"{show_money(part['settled_minor'] + part['held_minor'], code)} of "
+                f"{show_money(part['cap_minor'], code)}{' today' if part['daily'] else ''}"
                 for code, part in (key["budget"] or {}).items()
-            ),
+            )
+            or "nothing",
             f"{key['expires_at']:%Y-%m-%d %H:%M}",
         )
         for key in keys
     ]
-    yield table(("key", "scope", "run or account", "for", "standing", "moved", "expires"), rows)
+    yield table(("key", "for", "run or account", "allows", "standing", "moved", "expires"), rows)

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.ledger.runs import RunLedger
 from worker.failures import EXIT_FAILED, EXIT_REFUSED, CommandFailed
-from worker.run_advice import advise
+from worker.run_advice import advise, describe_recovery
 from worker.run_view import RunView, view_run
 from worker.temporal_client import RunHandle, read_progress, read_trouble
 from workflows.contracts import RunReport
@@ -21,6 +21,7 @@ POLL_SECONDS = 0.5
 # Counting a large run costs the database something: spend at most this share of the time on it.
 COUNTING_SHARE_MAX = 0.05
 SOON_SECONDS = 60.0
+PERSON_SECONDS = 60.0  # somebody who has just been told may be about to decide
 # Some charges are asked about again and again until their window ends, each time due soon: no reason to stay.
 STUCK_SECONDS = 120.0
 NOBODY_WORKS_SECONDS = 10.0
@@ -50,8 +51,8 @@ class Waited:
 
     @property
     def ended(self) -> bool:
-        """Whether the run is closed, rather than waiting for a due time."""
-        return self.view.ended
+        """Whether the run is closed or its charging is, rather than waiting for what it has charged."""
+        return self.view.ended or self.view.phase == "retrying"
 
 
 async def wait_for_run(
@@ -61,11 +62,13 @@ async def wait_for_run(
     display: Display,
     notice: Callable[[str], None],
     only_for_plan: bool = False,
+    person_seconds: float = PERSON_SECONDS,
 ) -> Waited:
     """Return when the run has closed, or when it is no use to stay; with `only_for_plan` once it is planned.
 
-    No use is when everything open waits for more than 60 s, when the run has waited for a person for 60 s, or
-    when all slices are through and nothing has settled for 120 s.
+    No use is when all that is open or waited for is due in more than 60 s, when the run has waited for a
+    person for `person_seconds` (60 at least where a breaker holds it, which may close by itself), or when all
+    slices are through and nothing has settled for 120 s.
 
     Raises:
         CommandFailed: The run refused its period, failed to plan, or its workflow ended in another way; or
@@ -75,7 +78,7 @@ async def wait_for_run(
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
     result = asyncio.ensure_future(_result_of(handle))
     try:
-        wait = _Wait(ledger, handle, result, display, notice)
+        wait = _Wait(ledger, handle, result, display=display, notice=notice, person_seconds=person_seconds)
         return await (wait.until_planned() if only_for_plan else wait.until_quiet())
     finally:
         result.cancel()
@@ -99,9 +102,12 @@ class _Wait:
         ledger: RunLedger,
         handle: RunHandle,
         result: "asyncio.Future[Any]",
+        *,
         display: Display,
         notice: Callable[[str], None],
+        person_seconds: float,
     ) -> None:
+        self._person_seconds = person_seconds
         self._ledger = ledger
         self._handle = handle
         self._result = result
@@ -160,11 +166,13 @@ class _Wait:
     def _waits_for_somebody(self, view: RunView) -> bool:
         """Whether a person has to decide, has been told so, and has not for a while."""
         advice = None if view.ended else advise(view.document())
-        if advice is None or view.counts["unknown"]:
+        if advice is None or _is_still_settling(view):
             self._needed_nobody_at = time.monotonic()
         if advice is not None:
             self._say(f"{view.run_id}: {advice}")
-        return time.monotonic() - self._needed_nobody_at > SOON_SECONDS
+        may_pass = view.run is not None and view.run.hold == "breaker"
+        patience_seconds = max(self._person_seconds, SOON_SECONDS) if may_pass else self._person_seconds
+        return advice is not None and time.monotonic() - self._needed_nobody_at > patience_seconds
 
     def _is_closed_without_result(self, view: RunView) -> bool:
         """Whether the ledger has closed the run, and Temporal has had time to say so and does not."""
@@ -198,11 +206,12 @@ class _Wait:
         """Raise CommandFailed unless the workflow's result is a run that closed."""
         try:
             report = RunReport.model_validate(self._result.result())
-        except WorkflowFailureError as error:
-            cause = error.cause
+        except (WorkflowFailureError, RPCError) as error:
+            cause = error.cause if isinstance(error, WorkflowFailureError) else "Temporal does not know it"
+            lost = "" if view.ended else f". Nobody works on it until: {describe_recovery(view.run_id)}"
             raise CommandFailed(
-                f"run {view.run_id} ended without a result ({cause}); "
-                f"what it did stands in the ledger: chargeonce run show {view.run_id}",
+                f"the workflow of {view.run_id} ended without a result ({cause}); "
+                f"what it did stands in the ledger: chargeonce run show {view.run_id}{lost}",
                 exit_code=EXIT_FAILED,
                 details=view.document(),
             ) from error
@@ -253,8 +262,23 @@ class _Wait:
             self._notice(text)
 
 
-def _only_waits(view: RunView) -> bool:
+def _is_still_settling(view: RunView) -> bool:
+    """Whether something in flight is due soon: it goes on whoever holds the run."""
     due = view.due
-    if due is None or due.open == 0 or due.due_now or due.next_due_seconds is None:
+    if due is None:
         return False
-    return due.next_due_seconds > SOON_SECONDS
+    next_seconds = due.next_in_flight_due_seconds
+    return bool(due.in_flight_due_now) or (next_seconds is not None and next_seconds <= SOON_SECONDS)
+
+
+def _only_waits(view: RunView) -> bool:
+    due, waits_for = view.due, view.waits_for
+    if due is None or due.due_now or (due.open == 0 and waits_for is None):
+        return False
+    times = [due.next_due_seconds]
+    if waits_for is not None:
+        if waits_for.due_now or waits_for.open == 0:
+            return False
+        times.append(waits_for.next_due_seconds)
+    known = [seconds for seconds in times if seconds is not None]
+    return bool(known) and min(known) > SOON_SECONDS

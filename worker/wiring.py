@@ -8,10 +8,12 @@ from activities.accounts import AccountKeys, Accounts, Credentials, Keys
 from activities.charge import ChargeActivities
 from activities.close_report import Closer
 from activities.control import ControlActivities
+from activities.follow_ups import FollowUpActivities
 from activities.gateway.stripe_gateway import StripeGateway
 from activities.ledger.charges import ChargeLedger
 from activities.ledger.control import ControlLedger
 from activities.ledger.database import Pool, open_pool
+from activities.ledger.follow_ups import FollowUpLedger
 from activities.ledger.limits import LimitLedger
 from activities.ledger.notifications import NotificationLedger
 from activities.ledger.planning import PlanLedger
@@ -40,6 +42,7 @@ class Parts:
     runs: RunLedger
     run_activities: RunActivities
     charge_activities: ChargeActivities
+    follow_up_activities: FollowUpActivities
     control_activities: ControlActivities
     notification_activities: NotificationActivities
 
@@ -112,15 +115,22 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
     ):
         runs, charges, control = RunLedger(pool), ChargeLedger(pool), ControlLedger(pool)
         planner = Planner(ledger=PlanLedger(pool), accounts=accounts)
+        closer = Closer(pool, runs, accounts)
         yield Parts(
             settings=settings,
             pool=pool,
             accounts=accounts,
             runs=runs,
-            run_activities=RunActivities(
-                ledger=runs, control=control, planner=planner, closer=Closer(pool, runs, accounts)
-            ),
+            run_activities=RunActivities(ledger=runs, control=control, planner=planner, closer=closer),
             charge_activities=ChargeActivities(ledger=charges, accounts=accounts, control=control),
+            follow_up_activities=FollowUpActivities(
+                charges=charges,
+                follow_ups=FollowUpLedger(pool),
+                runs=runs,
+                control=control,
+                accounts=accounts,
+                closer=closer,
+            ),
             control_activities=ControlActivities(control=control, runs=runs),
             notification_activities=NotificationActivities(
                 ledger=NotificationLedger(pool), destinations=destinations

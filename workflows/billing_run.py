@@ -1,9 +1,9 @@
-"""One billing run: lock, plan, wait for approval, charge in slices, settle what is open, close.
+"""One billing run: lock, plan, wait for approval, charge in slices, settle what is open, retry, close.
 
 The workflow decides what happens next and holds a handful of counters. Which customers are charged, and how
 far each has come, is the ledger's knowledge; a timer here is only a hint to go and ask it. The parts:
 `run_control` has the updates by which people decide, `run_planning` the beginning, `run_settling` what goes
-on while slices are charged and after, and this module the charging.
+on while slices are charged and after, `run_retrying` the days after that, and this module the charging.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from temporalio import workflow
 
 from workflows.notify import start_notifications
 from workflows.run_planning import RunPlanning
-from workflows.run_settling import RunSettling
+from workflows.run_retrying import RunRetrying
 
 with workflow.unsafe.imports_passed_through():
     from workflows.contracts import ChargeActivities, HoldKind, RunActivities, RunInput, RunReport, Slice
@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 @workflow.defn(name="BillingRun")
-class BillingRun(RunPlanning, RunSettling):
+class BillingRun(RunPlanning, RunRetrying):
     """One run of one account and period. Its id is the run's id in the ledger."""
 
     @workflow.init
@@ -46,8 +46,11 @@ class BillingRun(RunPlanning, RunSettling):
             await self._wait_for_approval()
         if self._state.phase == "charge":
             await self._charge()
-        await self._settle()
-        self._update(phase="close")
+        if self._state.phase == "settle":
+            await self._settle()
+            await self._plan_follow_ups()
+        if self._state.phase == "retry":
+            await self._follow_up()
         report: RunReport = await workflow.execute_activity_method(
             RunActivities.close_run,
             self._key,

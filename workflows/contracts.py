@@ -8,8 +8,11 @@ from abc import ABC, abstractmethod
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from temporalio import activity
+
+from workflows.domain.retry_policy import DEFAULT_POLICY, RetryPolicy
+from workflows.domain.timing import Timing as Timing  # noqa: PLC0414 - a part of what runs are asked with
 
 
 class Message(BaseModel):
@@ -18,29 +21,41 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Timing(StrEnum):
-    """How fast a dead worker is noticed and how long a drain may take (seconds in `workflows.policies`)."""
-
-    PRODUCTION = "production"
-    DEMO = "demo"
-    TESTS = "tests"
-
-
 # The ledger can't keep a NUL, and terminals obey the others: a decision with one of them is refused as it
 # comes in, since an activity that can never write it would keep every later decision waiting.
 _NO_CONTROL_CHARACTERS = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$"
+_ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 REASON_CHARACTERS_MAX = 1_000
 CAP_MINOR_MAX = 2**63 - 1  # a bigint
+
+
+def _refuse_unseen(text: str) -> str:
+    if not any(character.isprintable() and not character.isspace() for character in text):
+        raise ValueError("nothing in it can be seen")
+    return text
+
+
+Words = Annotated[
+    str,
+    StringConstraints(
+        strip_whitespace=True, max_length=REASON_CHARACTERS_MAX, pattern=_NO_CONTROL_CHARACTERS
+    ),
+    AfterValidator(_refuse_unseen),
+]
 
 
 class Decision(Message):
     """Who decided something about a run, and why. Both end up in the run's audit trail.
 
-    Line breaks and tabs are the only control characters that they may hold.
+    Blanks around them don't count. Of control characters a reason may hold line breaks and tabs.
     """
 
-    who: str = Field(min_length=1, max_length=200, pattern=_NO_CONTROL_CHARACTERS)
-    reason: str = Field(min_length=1, max_length=REASON_CHARACTERS_MAX, pattern=_NO_CONTROL_CHARACTERS)
+    who: Annotated[
+        str,
+        StringConstraints(strip_whitespace=True, max_length=200, pattern=_ONE_LINE),
+        AfterValidator(_refuse_unseen),
+    ]
+    reason: Words
 
 
 class HoldKind(StrEnum):
@@ -77,8 +92,8 @@ class RunRequest(Message):
     `source` is a spec that `activities.sources` opens, never a connection string: secrets stay with the
     workers. `approved_hash` is the plan hash that a preview showed and its reader approved beforehand; the
     run goes on by itself if its own plan has that very hash. `approve_any` is `--yes`: any plan is approved
-    by whoever started the run. The workflow that recovers a run names the owner it takes the row over from,
-    and who wanted that.
+    by whoever started the run; `approve_within_minor` approves one of these currencies alone, within these
+    totals. The workflow that recovers a run names the owner it takes the row over from, and who wanted that.
     """
 
     account: str
@@ -91,9 +106,11 @@ class RunRequest(Message):
     below_minimum: BelowMinimum = BelowMinimum.CHARGE
     approve_any: bool = False
     approved_hash: str | None = None
+    approve_within_minor: dict[str, int] = Field(default_factory=dict)
     canary: Canary = Canary()
     change_percent: float = Field(default=20.0, ge=0, le=1_000_000)
     duration_limit_seconds: float | None = Field(default=None, gt=0)
+    retry_policy: RetryPolicy = DEFAULT_POLICY
     recovered_owner: str | None = None
     recovered_by: Decision | None = None
     slice_size: int = Field(default=500, ge=1, le=5_000)
@@ -163,7 +180,8 @@ class Standing(Message):
     """Where a run stands after a decision: counts whole (I9), and whether it is held or being canceled.
 
     `selected` = `settled` + `in_flight` + `not_started`, all 0 before the plan is made. `refused` says why
-    the decision was not taken; then nothing has changed, and whoever sent the update gets an error.
+    the decision was not taken; then nothing has changed, and whoever sent the update gets an error. `already`
+    says by whom, when and why it had been so before this decision came.
     """
 
     run_id: str
@@ -177,6 +195,7 @@ class Standing(Message):
     in_flight: int = 0
     not_started: int = 0
     refused: str | None = None
+    already: str | None = None
 
 
 class Slice(Message):
@@ -243,7 +262,7 @@ class RunReport(Message):
 class RunState(Message):
     """What a run carries through continue-as-new: a handful of counters, never customers.
 
-    `phase` is lock, plan, approve, charge, settle or close. Whether the run is held, being canceled or
+    `phase` is lock, plan, approve, charge, settle, retry or close. Whether the run is held, being canceled or
     approved is the ledger's knowledge, repeated here as the newest answer of an activity told it.
     """
 

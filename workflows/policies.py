@@ -14,7 +14,7 @@ class TimingSeconds:
 
     Heartbeat: how soon a dead worker's slice moves on. Ledger: the same for a statement or two, which do not
     heartbeat. Sticky queue: how soon its workflow does. Poll: how long a wait may sleep before it asks the
-    ledger again, since a moved clock wakes no timer.
+    ledger again, since a moved clock wakes no timer; the same for what is waited for over days.
     """
 
     heartbeat: float
@@ -23,21 +23,35 @@ class TimingSeconds:
     drain: float
     poll_max: float
     retry_max: float
+    follow_up_poll_max: float
 
 
 TIMINGS = {
     # Measured from kill -9 to work going on: 31 s with 30/10, 3.5 s with 1/1 (DESIGN.md section 4).
     Timing.PRODUCTION: TimingSeconds(
-        heartbeat=30, ledger=30, sticky_queue=10, drain=45, poll_max=600, retry_max=60
+        heartbeat=30,
+        ledger=30,
+        sticky_queue=10,
+        drain=45,
+        poll_max=600,
+        retry_max=60,
+        # Polls over weeks would fill histories, and nobody moves a production clock: the whole wait is one
+        # timer, since no policy waits longer than this.
+        follow_up_poll_max=35 * 86_400,
     ),
-    Timing.DEMO: TimingSeconds(heartbeat=5, ledger=10, sticky_queue=2, drain=20, poll_max=20, retry_max=5),
-    Timing.TESTS: TimingSeconds(heartbeat=1, ledger=3, sticky_queue=1, drain=10, poll_max=1, retry_max=1),
+    Timing.DEMO: TimingSeconds(
+        heartbeat=5, ledger=10, sticky_queue=2, drain=20, poll_max=20, retry_max=5, follow_up_poll_max=20
+    ),
+    Timing.TESTS: TimingSeconds(
+        heartbeat=1, ledger=3, sticky_queue=1, drain=10, poll_max=1, retry_max=1, follow_up_poll_max=1
+    ),
 }
 
 PLAN_SECONDS = timedelta(days=2)  # a million customers asked how they pay take half a day; heartbeats tell
 RECOVER_SECONDS = timedelta(minutes=30)  # every charge that the dead workflow had claimed gets a newer fence
 SLICE_SECONDS = timedelta(hours=6)  # a slice under a low rate limit is slow, not dead: heartbeats tell
 CLOSE_SECONDS = timedelta(hours=2)  # Stripe is asked about double charges for half an hour at most
+LAUNCH_TRY_SECONDS = timedelta(minutes=30)  # hashing the source of a million rows takes seconds to minutes
 DELIVERY_TRY_SECONDS = timedelta(seconds=60)  # a notifier gives up by itself after 10 s, or 30 s for mail
 
 

@@ -40,6 +40,7 @@ with workflow.unsafe.imports_passed_through():
         ControlRequest,
         HoldRequest,
     )
+    from workflows.domain.plan_hash import refuse_hash
     from workflows.policies import TIMINGS, forever, ledger
 
 REFUSED = "Refused"  # the type of the error that a refused update ends with
@@ -98,11 +99,9 @@ class RunControl:
         self._refuse_unless_under_way()
         if not self._state.plan_hash:
             raise _refused(f"{self._key.run_id} is still being planned: there is nothing to approve yet")
-        if approval.plan_hash != self._state.plan_hash:
-            raise _refused(
-                f"the plan of {self._key.run_id} has the hash {self._state.plan_hash}, and the approval is "
-                f"for {approval.plan_hash}: look at the plan, then approve its own hash"
-            )
+        refusal = refuse_hash(self._key.run_id, self._state.plan_hash, approval.plan_hash)
+        if refusal is not None:
+            raise _refused(refusal)
         if self._state.canceling:
             raise _refused(f"{self._key.run_id} is being canceled: it can not be approved any more")
 
@@ -187,7 +186,7 @@ class RunControl:
         before = self._state
         self._take_hold(stands.hold, stands.hold_reason, canceling=stands.canceling)
         self._update(
-            approved=self._state.approved or stands.phase in {"charging", "settling"},
+            approved=self._state.approved or stands.phase in {"charging", "settling", "retrying"},
             canary_passed=self._state.canary_passed or stands.canary_released,
         )
         if self._state != before:

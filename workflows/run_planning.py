@@ -12,6 +12,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.contracts import Lock, LockRequest, Plan, RunActivities, RunReport
     from workflows.policies import PLAN_SECONDS, RECOVER_SECONDS, heartbeat, ledger
 
+# Where a run goes on that is recovered behind its charging, by its phase in the ledger.
+_GOES_ON_WITH = {"settling": "settle", "retrying": "retry"}
+
 
 class RunPlanning(RunControl):
     """Locks and plans a run, and waits for its approval."""
@@ -31,7 +34,7 @@ class RunPlanning(RunControl):
         if plan.refused is not None:
             return RunReport(run_id=self._key.run_id, phase="failed", reason=plan.refused)
         self._update(
-            phase="settle" if lock.phase == "settling" else "approve",
+            phase=_GOES_ON_WITH.get(lock.phase, "approve"),
             slices=plan.slices,
             selected=plan.selected,
             plan_hash=plan.plan_hash,

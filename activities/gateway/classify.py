@@ -12,6 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from workflows.domain.answer import Answer, PaymentIntent, Transport
+from workflows.domain.verdict import PROXY_HEADER
 
 MESSAGE_LENGTH_MAX = 500
 WORD_LENGTH_MAX = 255
@@ -45,10 +46,12 @@ class AnswerReader:
             code=self.word(error.get("code")),
             decline_code=self.word(error.get("decline_code")),
             advice_code=self.word(error.get("advice_code")),
+            network_decline_code=self.word(error.get("network_decline_code")),
+            network_advice_code=self.word(error.get("network_advice_code")),
             message=self.text(error.get("message")),
             replayed=headers.get("Idempotent-Replayed", "").strip().lower() == "true",
             request_id=self.word(headers.get("Request-Id")),
-            stripe_epoch_seconds=read_date(headers.get("Date")),
+            stripe_epoch_seconds=read_stripe_clock(headers),
             retry_after_seconds=read_retry_after(headers),
             rate_limited_reason=self.word(headers.get("Stripe-Rate-Limited-Reason")),
         )
@@ -67,7 +70,7 @@ class AnswerReader:
             http_status=status,
             message=self.text(message),
             request_id=self.word(headers.get("Request-Id")),
-            stripe_epoch_seconds=read_date(headers.get("Date")),
+            stripe_epoch_seconds=read_stripe_clock(headers),
             retry_after_seconds=read_retry_after(headers),
         )
 
@@ -93,6 +96,8 @@ class AnswerReader:
             latest_charge=_id_of(body.get("latest_charge")),
             last_error_code=self.word(last_error.get("code")),
             last_decline_code=self.word(last_error.get("decline_code")),
+            last_advice_code=self.word(last_error.get("advice_code")),
+            last_network_advice_code=self.word(last_error.get("network_advice_code")),
             metadata={
                 name: self.text(value) or ""
                 for name, value in metadata.items()
@@ -117,6 +122,14 @@ class AnswerReader:
         if not text.isprintable():
             text = "".join(_harmless(character) for character in text)
         return text[:length_max]
+
+
+def read_stripe_clock(headers: Mapping[str, str]) -> float | None:
+    """Return what Stripe's clock says (seconds since the epoch, one-second grain), or None.
+
+    The proxy's own answers have the date of another machine, and say nothing about Stripe's clock.
+    """
+    return None if PROXY_HEADER in headers else read_date(headers.get("Date"))
 
 
 @lru_cache(maxsize=64)  # thousands of answers share a second, and parsing is dear

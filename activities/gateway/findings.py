@@ -33,6 +33,7 @@ class PaymentMethodKind(StrEnum):
     SEVERAL = "several"  # a choice between cards is not ours to make
     CUSTOMER_DELETED = "customer_deleted"
     CUSTOMER_MISSING = "customer_missing"
+    REFUSED = "refused"  # the question about this customer is a wrong one, and is so the next time as well
     UNKNOWN = "unknown"  # Stripe did not answer: ask again
 
 

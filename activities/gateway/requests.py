@@ -134,7 +134,11 @@ def payment_intent_path(payment_intent_id: str) -> str:
 
 
 def customer_path(customer: str) -> str:
-    """Return the path of one customer; its id comes from outside, so it is escaped and not refused."""
+    """Return the path of one customer; its id comes from outside, so it is escaped and not refused.
+
+    Custom ids may have any characters, and whatever is not a letter, a digit or one of `_.-~` is escaped: the
+    path that leaves is this one, byte for byte.
+    """
     return f"/v1/customers/{quote(customer, safe='')}"
 
 

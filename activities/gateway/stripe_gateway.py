@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from activities.gateway.calls import CallStyle, Reply, StripeCalls
 from activities.gateway.findings import Page, PaymentMethodFinding, PaymentMethodKind
+from activities.gateway.money_back import list_disputes, list_refunds
 from activities.gateway.requests import (
     PAYMENT_INTENTS_PATH,
     StripeAccount,
@@ -25,12 +26,15 @@ from activities.gateway.requests import (
 from workflows.domain.answer import Answer, Lookup, PaymentIntent, Transport
 from workflows.domain.errors import CredentialsRefused, RefusedToStart, invariant
 from workflows.domain.keys import KEY_LENGTH_MAX, IdempotencyKey, Operation
+from workflows.domain.money_back import Dispute, Found, Refund
 
 PAGE_SIZE_MAX = 100
 PAGES_PER_LOOKUP_MAX = 100
 ACCOUNT_PATH = "/v1/account"
 ACCOUNT_PAUSES_SECONDS = (0.2, 0.5, 1.0)
 
+# What is wrong with a question itself, and will be as long as it is asked: not credentials, locks or limits.
+_WRONG_QUESTION = frozenset({400, 402, 404, 405, 410, 414, 422})
 _KEY = re.compile(rf"[!-~]{{1,{KEY_LENGTH_MAX}}}")  # printable ASCII without space: a header's value
 
 
@@ -235,6 +239,14 @@ class StripeGateway:
         )
         return page, last_id
 
+    async def list_refunds(self, account: StripeAccount, payment_intent_id: str) -> Found[Refund]:
+        """Return all refunds of a PaymentIntent."""
+        return await list_refunds(self._calls, account, payment_intent_id)
+
+    async def list_disputes(self, account: StripeAccount, payment_intent_id: str) -> Found[Dispute]:
+        """Return all disputes of a PaymentIntent."""
+        return await list_disputes(self._calls, account, payment_intent_id)
+
     async def retrieve_account(self) -> str:
         """Return the id of the account that the API key belongs to; no answer is asked for again, briefly.
 
@@ -270,8 +282,10 @@ class StripeGateway:
             reply = await self._calls.get(customer_path(customer), {}, account)
         if reply.answer.http_status == 404 and reply.answer.code == "resource_missing":
             return PaymentMethodFinding(kind.CUSTOMER_MISSING, None, "no such customer in this account")
-        if not reply.answer.succeeded or reply.body is None or reply.body.get("id") != customer:
+        if not reply.answer.succeeded or reply.body is None:
             return _unknown_method(reply.answer)
+        if reply.body.get("id") != customer:
+            return PaymentMethodFinding(kind.REFUSED, None, "what was answered is not this customer")
         if reply.body.get("deleted") is True:
             return PaymentMethodFinding(kind.CUSTOMER_DELETED, None, "the customer was deleted")
         default = _default_payment_method(reply.body)
@@ -298,8 +312,10 @@ def _may_answer_later(answer: Answer) -> bool:
 
 
 def _unknown_method(answer: Answer) -> PaymentMethodFinding:
+    is_readable = answer.transport is Transport.ANSWERED
+    is_wrong = is_readable and answer.http_status in _WRONG_QUESTION
     return PaymentMethodFinding(
-        PaymentMethodKind.UNKNOWN,
+        PaymentMethodKind.REFUSED if is_wrong else PaymentMethodKind.UNKNOWN,
         None,
         describe(answer),
         rate_limited=answer.http_status == 429,

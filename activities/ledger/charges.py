@@ -12,6 +12,7 @@ from typing import Any
 from activities.ledger import sql
 from activities.ledger.database import Pool
 from activities.ledger.group_commit import GroupCommit
+from activities.ledger.reopening import ReopeningLedger
 from activities.ledger.rows import Row, charge_from, columns, frozen_key_from, instant
 from workflows.domain.charge import Charge, FrozenKey, Intent, Outcome
 from workflows.domain.errors import StaleWrite, invariant
@@ -27,19 +28,24 @@ IN_FLIGHT_STATE = {
     Operation.CONFIRM: State.CONFIRMING,
     Operation.CANCEL: State.CANCELING,
 }
-CANCELED_UNSENT = "canceled with the run: nothing of it was executed at Stripe"
+CANCELED_UNSENT = "canceled with the run: nothing of it is open at Stripe"
 _EVERYTHING = claims_of(Mode.NORMAL)
 
 
 @dataclass(frozen=True)
 class FirstSend:
-    """A new key about to be frozen: version `charge.version_of(operation) + 1`."""
+    """A new key about to be frozen: version `charge.version_of(operation) + 1`.
+
+    `is_alone` says that it is known of every send of the earlier versions what it did: a refusal of this one
+    is a refusal of the whole.
+    """
 
     charge: Charge
     operation: Operation
     path: str
     parameters: str  # canonical JSON
     reason: str
+    is_alone: bool = False
 
     @cached_property
     def version(self) -> int:
@@ -78,6 +84,7 @@ class ChargeLedger:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self.reopening = ReopeningLedger(pool)
         self._first_sends = GroupCommit(self._intend_first, subject=lambda send: send.charge.charge_id)
         self._resends = GroupCommit(self._intend_again, subject=lambda send: send.charge.charge_id)
         self._outcomes = GroupCommit(self._record, subject=lambda outcome: outcome.intent.charge.charge_id)
@@ -292,7 +299,7 @@ def _first_intent(send: FirstSend, row: Row | None) -> Intent | None:
         parameters=send.parameters,
         fingerprint=send.fingerprint,
         intended_epoch_seconds=row["intended_at"].timestamp(),
-        first_send=send.version == 1,
+        first_send=send.version == 1 or send.is_alone,
     )
 
 
@@ -325,7 +332,7 @@ def _next_intent(send: Resend, row: Row | None) -> Intent | None:
         parameters=frozen.parameters,
         fingerprint=frozen.fingerprint,
         intended_epoch_seconds=row["intended_at"].timestamp(),
-        first_send=frozen.version == 1 and frozen.open_sends == 0,
+        first_send=frozen.open_sends == 0 and frozen.earlier_open_sends == 0,
     )
 
 
@@ -350,6 +357,8 @@ def _outcome_row(outcome: Outcome) -> tuple[Any, ...]:
         answer.code,
         answer.decline_code,
         answer.advice_code,
+        answer.network_decline_code,
+        answer.network_advice_code,
         answer.message,
         answer.replayed,
         answer.request_id,

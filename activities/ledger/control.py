@@ -1,7 +1,8 @@
 """What people and rules decide about a run, each decision with who, when and why in the same statement.
 
-Every method is idempotent: a decision that stands already changes nothing and leaves no second event. One
-that the run's state does not allow changes nothing either, and says why.
+Every method is idempotent: a decision that stands already changes nothing, and its own retry leaves no second
+event. Somebody else's, or for another reason, is on record as well, and hears who was first. One that the
+run's state does not allow changes nothing either, and says why.
 """
 
 from collections.abc import Mapping
@@ -13,11 +14,13 @@ from activities.ledger import sql
 from activities.ledger.database import Pool
 from workflows.domain.echo import echo
 from workflows.domain.errors import RefusedToStart, StaleWrite
+from workflows.domain.mode import CHARGING_PHASES
 from workflows.domain.money import format_money
+from workflows.domain.plan_hash import refuse_hash
 
 _SQL = sql.load("control.sql")
 
-OPEN_PHASES = frozenset({"locked", "planned", "charging", "settling"})
+OPEN_PHASES = frozenset({"locked", "planned", "charging", "settling", "retrying"})
 # What a hold is called in the audit trail.
 HOLD_ACTIONS = {
     "paused": "paused",
@@ -25,6 +28,8 @@ HOLD_ACTIONS = {
     "breaker": "breaker_opened",
     "cap": "cap_reached",
 }
+AGAIN = "_again"  # after the action that a decision found standing
+ENDS_HOLD = ("resumed", "canary_released", "breaker_closed", "cap_raised")
 RECOVER_SECONDS_MAX = 600.0  # as many charges get a new fence as were ever claimed and are open
 
 
@@ -49,15 +54,19 @@ class RunStanding:
     @property
     def may_begin(self) -> bool:
         """Whether first sends are allowed: the database has the last word when an intent commits."""
-        return self.phase in {"charging", "settling"} and self.hold is None and not self.canceling
+        return self.phase in CHARGING_PHASES and self.hold is None and not self.canceling
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What became of a decision. `refused` says why it was not taken; without it, it stands."""
+    """What became of a decision. `refused` says why it was not taken; without it, it stands.
+
+    `already` says who had decided the same before, when and why; None for the first, and for its own retry.
+    """
 
     changed: bool = False
     refused: str | None = None
+    already: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +111,13 @@ class ControlLedger:
         run = await self.standing(run_id)
         if run.plan_hash is None:
             return Ruling(refused=f"{run_id} has no plan yet, so there is nothing to approve")
-        if run.plan_hash != plan_hash:
-            return Ruling(refused=refuse_hash(run_id, run.plan_hash, plan_hash))
+        refused = refuse_hash(run_id, run.plan_hash, plan_hash)
+        if refused is not None:
+            return Ruling(refused=refused)
         if run.approved_hash == plan_hash:
-            return Ruling()
+            return await self._stands(
+                run_id, "it was approved already", ("approved",), who=who, reason=reason
+            )
         return _refuse(run_id, run, "approved")
 
     async def hold(self, run_id: str, kind: str, *, who: str, reason: str) -> Ruling:
@@ -118,16 +130,18 @@ class ControlLedger:
             return Ruling(changed=True)
         run = await self.standing(run_id)
         if run.is_open and not run.canceling and run.hold is not None:
-            return Ruling()
+            if kind != "paused":
+                return Ruling()  # a rule's, which nobody said
+            return await self._stands(run_id, "it was paused already", ("paused",), who=who, reason=reason)
         return _refuse(run_id, run, "held")
 
     async def resume(self, run_id: str, *, who: str, reason: str) -> Ruling:
-        """Lift whatever hold there is."""
+        """Lift whatever hold there is; after the canary's verdict that lets the rest follow it."""
         if await self._pool.fetchval(_SQL["resume"], run_id, who, reason) is not None:
             return Ruling(changed=True)
         run = await self.standing(run_id)
         if run.is_open and not run.canceling and run.hold is None:
-            return Ruling()
+            return await self._stands(run_id, "it was not held", ENDS_HOLD, who=who, reason=reason)
         return _refuse(run_id, run, "resumed")
 
     async def close_breaker(self, run_id: str, *, who: str, reason: str) -> Ruling:
@@ -147,7 +161,11 @@ class ControlLedger:
         if await self._pool.fetchval(_SQL["request_cancel"], run_id, who, reason) is not None:
             return Ruling(changed=True)
         run = await self.standing(run_id)
-        return Ruling() if run.is_open and run.canceling else _refuse(run_id, run, "canceled")
+        if run.is_open and run.canceling:
+            return await self._stands(
+                run_id, "it was being canceled already", ("cancel_requested",), who=who, reason=reason
+            )
+        return _refuse(run_id, run, "canceled")
 
     async def raise_cap(self, run_id: str, caps_minor: Mapping[str, int], *, who: str, reason: str) -> Ruling:
         """Raise the caps of some currencies (minor units); all of them or none.
@@ -164,7 +182,12 @@ class ControlLedger:
                 event = await connection.fetchval(
                     _SQL["raise_caps"], run_id, list(caps_minor), list(caps_minor.values()), who, reason
                 )
-                return Ruling(changed=event is not None)
+                if event is not None:
+                    return Ruling(changed=True)
+        if caps_before:
+            return await self._stands(
+                run_id, "its cap is as high already", ("cap_raised",), who=who, reason=reason
+            )
         run = await self.standing(run_id)
         if run.is_open and not run.canceling:
             return Ruling(refused=f"{run_id} has no plan with anything to charge, and so no cap")
@@ -187,6 +210,20 @@ class ControlLedger:
             return Ruling(refused=f"{run_id} belongs to the execution {run.owner}, not to {owner_before}")
         return _refuse(run_id, run, "recovered")
 
+    async def _stands(
+        self, run_id: str, stands: str, actions: tuple[str, ...], *, who: str, reason: str
+    ) -> Ruling:
+        """Record that somebody decided what stood already, and say by whom, when and why it does."""
+        event = await self._pool.fetchrow(_SQL["newest_event"], run_id, list(actions))
+        if event is not None and (event["who"], event["reason"]) == (who, reason):
+            return Ruling()  # the same words: a retry of the very decision that stands
+        action, found = (actions[0], 0) if event is None else (event["action"], event["event_id"])
+        await self._pool.execute(_SQL["note_again"], run_id, f"{action}{AGAIN}", who, reason, found)
+        if event is None:
+            return Ruling(already=stands)
+        done, at = action.replace("_", " "), f"{event['at']:%Y-%m-%d %H:%M:%S}"
+        return Ruling(already=f"{stands}: {done} by {event['who']} at {at}: {event['reason']}")
+
     async def canary(self, run_id: str) -> CanaryStanding:
         """Return how the lines of slice 0 stand."""
         row = await self._pool.fetchrow(_SQL["read_canary"], run_id)
@@ -195,14 +232,6 @@ class ControlLedger:
     async def events(self, run_id: str) -> list[RunEvent]:
         """Return the run's audit trail, oldest first."""
         return [RunEvent(**dict(row)) for row in await self._pool.fetch(_SQL["run_events"], run_id)]
-
-
-def refuse_hash(run_id: str, planned: str, approved: str) -> str:
-    """Return why an approval of another hash is none of this plan."""
-    return (
-        f"the plan of {run_id} has the hash {planned}, and the approval is for {approved}: "
-        f"look at the plan, then approve its own hash"
-    )
 
 
 def refuse_caps(run_id: str, caps_before: Mapping[str, int], caps_minor: Mapping[str, int]) -> str | None:

@@ -42,6 +42,15 @@ def _reachable() -> Iterator[None]:
         raise RefusedToStart(f"the ledger's database can't be reached: {error}") from error
 
 
+@contextmanager
+def refused_without_rights(advice: str) -> Iterator[None]:
+    """Turn what PostgreSQL does not allow this role into RefusedToStart, with what to do about it."""
+    try:
+        yield
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise RefusedToStart(f"this role may not do that in the ledger ({error}): {advice}") from error
+
+
 def refuse_older_server(version_number: int) -> None:
     """Raise RefusedToStart below PostgreSQL 18: answers are recorded with `RETURNING old.*`.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -11,6 +11,8 @@ from activities.ledger.database import Connection
 from activities.ledger.runs import Run, run_from
 from workflows.domain.cap import cap_for
 from workflows.domain.errors import StaleWrite, invariant
+from workflows.domain.money import RULES
+from workflows.domain.skips import KEPT_BY_ANOTHER_RUN
 
 _SQL = sql.load("planning.sql")
 
@@ -38,15 +40,28 @@ class PlanTotal:
     cap_minor: int
 
 
+class CustomerAmount(NamedTuple):
+    """What one customer is to be charged in one currency, over all lines: there may be a million of them."""
+
+    customer: str
+    currency: str
+    lines: int
+    amount_minor: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRecord:
-    """What is kept beside the lines. `approved_because` None leaves the plan waiting for approval."""
+    """What is kept beside the lines. `approved_because` None leaves the plan waiting for approval.
+
+    `nothing_due` says why a plan has nothing to charge; None where it has, or where it is the source's doing.
+    """
 
     selected: int
     plan_hash: str
     planned_by: str
     approved_because: str | None
     summary: Mapping[str, Any]
+    nothing_due: str | None = None
 
 
 class FrozenPlan:
@@ -75,9 +90,27 @@ class FrozenPlan:
         """Return the largest lines of each currency: currency, customer, line, amount_minor."""
         return await self._fetch("plan_largest", lines_max)
 
+    async def customers(self) -> list[CustomerAmount]:
+        """Return what each customer is to be charged, by customer and currency."""
+        return [CustomerAmount(*row) for row in await self._fetch("plan_customers")]
+
     async def skips(self) -> dict[str, int]:
         """Return how many lines are not charged, by reason, the most frequent first."""
         return {row["reason"]: row["lines"] for row in await self._fetch("plan_skips")}
+
+    async def takeovers(self) -> dict[str, int]:
+        """Return how many lines are taken over, by the state in which an earlier run left them."""
+        return {row["state"]: row["lines"] for row in await self._fetch("plan_takeovers")}
+
+    async def kept(self) -> list[asyncpg.Record]:
+        """Return owner_run, reason and lines of what other runs of the period keep, the most first."""
+        return await self._fetch("plan_kept", sorted(KEPT_BY_ANOTHER_RUN))
+
+    async def below_minimum(self) -> int:
+        """Return how many lines are to be charged although they are below Stripe's documented minimum."""
+        minimums = {code: rule.minimum_minor for code, rule in RULES.items() if rule.minimum_minor}
+        [row] = await self._fetch("plan_below_minimum", list(minimums), list(minimums.values()))
+        return int(row["count"])
 
     async def compare(
         self, earlier_period: str, *, change_percent: float, lines_max: int
@@ -89,7 +122,8 @@ class FrozenPlan:
         account = self._terms.account
         if not await self._connection.fetchval(_SQL["was_period_billed"], account, earlier_period):
             return None
-        return await self._fetch("compare_periods", account, earlier_period, change_percent, lines_max)
+        kept = sorted(KEPT_BY_ANOTHER_RUN)
+        return await self._fetch("compare_periods", account, earlier_period, change_percent, lines_max, kept)
 
     async def move(self, record: PlanRecord, totals: list[PlanTotal]) -> Run:
         """Move the lines into the ledger and freeze the plan; it is kept when the transaction ends.
@@ -127,7 +161,14 @@ class FrozenPlan:
         )
         approved = record.approved_because is not None
         rows = await self._fetch(
-            "finish_plan", terms.run_id, record.selected, record.plan_hash, approved, record.planned_by, *cut
+            "finish_plan",
+            terms.run_id,
+            record.selected,
+            record.plan_hash,
+            approved,
+            record.planned_by,
+            *cut,
+            record.nothing_due,
         )
         if rows:
             await self._record_events(record)

@@ -24,16 +24,21 @@ GRANT USAGE ON SCHEMA public TO {role};
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role};
 GRANT INSERT, UPDATE ON billing_runs, charges, keys, attempts TO {role};
 GRANT INSERT ON skipped_rows, takeovers, decisions, run_totals, run_events TO {role};
+GRANT INSERT ON corrections TO {role};
+GRANT UPDATE (applied_at) ON corrections TO {role};
+GRANT INSERT, UPDATE ON follow_ups TO {role};
 GRANT EXECUTE ON FUNCTION raise_run_caps(text, text[], bigint[], text, text) TO {role};
 GRANT INSERT, UPDATE ON rate_limits TO {role};
 GRANT INSERT ON rate_grants TO {role};
 GRANT INSERT ON notifications, delivery_attempts TO {role};
 GRANT UPDATE (deliverer, claimed_at, state, ended_at) ON notifications TO {role};
 GRANT UPDATE (status, detail, ended_at) ON delivery_attempts TO {role};
+GRANT INSERT ON calendar_decisions TO {role};
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};
 GRANT INSERT ON vault_keys TO {role};
 GRANT UPDATE (expires_at, revoked_at, revoked_by, revoked_reason) ON vault_keys TO {role};
 GRANT INSERT (budget, currency, cap_minor, daily) ON vault_budgets TO {role};
+GRANT INSERT, UPDATE ON inbox_events, refunds, disputes TO {role};
 """
 # The spend-cap proxy does not trust the workers, and is not trusted with the ledger: it writes through its
 # functions only.
@@ -83,12 +88,15 @@ async def migrate(
             of a database decides; production leaves it False.
 
     Raises:
-        RefusedToStart: The database can't be reached, its server is too old, an applied migration was
-            edited, or the schema is newer than this version.
+        RefusedToStart: The database can't be reached, its server is too old, a role does not exist, this one
+            does not own the schema, an applied migration was edited, or the schema is newer than this
+            version.
     """
     connection = await connect(database_url)
     try:
         refuse_older_server(int(await connection.fetchval("SHOW server_version_num")))
+        for role in (app_role, proxy_role):
+            await _refuse_missing_role(connection, role)
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
         await connection.execute(_LEDGER)
         applied = await _apply_missing(connection)
@@ -100,8 +108,21 @@ async def migrate(
         if proxy_role is not None:
             await connection.execute(_PROXY_GRANTS.format(role=_quoted(proxy_role)))
         return applied
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise RefusedToStart(
+            f"this role may not change the ledger's schema, only the owner of its database: {error}"
+        ) from error
     finally:
         await connection.close()
+
+
+async def _refuse_missing_role(connection: "asyncpg.Connection[asyncpg.Record]", role: str | None) -> None:
+    if role is None or await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", role):
+        return
+    raise RefusedToStart(
+        f"there is no role {_quoted(role)}, so nothing was changed. Make it first, as a superuser: "
+        f"CREATE ROLE {_quoted(role)} LOGIN PASSWORD '...'"
+    )
 
 
 async def _apply_missing(connection: "asyncpg.Connection[asyncpg.Record]") -> list[str]:

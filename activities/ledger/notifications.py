@@ -27,6 +27,26 @@ class Try:
     payload: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Unattended:
+    """Notifications of a run that wait: for `deliverer`, if it lives, or for nobody. `newest` is an id."""
+
+    run_id: str
+    account: str
+    deliverer: str | None
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """Notifications of a run that wait anew, and who had taken some of them."""
+
+    run_id: str
+    account: str
+    notifications: int
+    deliverers: list[str]
+
+
 class NotificationLedger:
     """The tables `notifications` and `delivery_attempts`."""
 
@@ -45,6 +65,23 @@ class NotificationLedger:
     async def waiting(self, run_id: str) -> int:
         """Return how many wait to be delivered."""
         return int(await self._pool.fetchval(_SQL["count_waiting_notifications"], run_id))
+
+    async def unattended(self, after_seconds: float) -> list[Unattended]:
+        """Return what has waited so long to be taken, or since its deliverer's last sign of life."""
+        rows = await self._pool.fetch(_SQL["find_unattended"], after_seconds)
+        return [Unattended(**dict(row)) for row in rows]
+
+    async def release(self, deliverer: str) -> None:
+        """Take back what a deliverer took that runs no more."""
+        await self._pool.execute(_SQL["release_notifications"], deliverer)
+
+    async def retry(self, run_id: str | None) -> list[Retried]:
+        """Let what waits be delivered anew, and return what that is, by run.
+
+        Of one run that is also what was given up; without one it is not, since that may be years old.
+        """
+        rows = await self._pool.fetch(_SQL["retry_notifications"], run_id)
+        return [Retried(**dict(row)) for row in rows]
 
     async def begin(self, notification_id: int) -> Try | None:
         """Commit one more try; None where there is nothing to deliver any more."""

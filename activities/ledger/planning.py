@@ -12,6 +12,7 @@ from typing import NamedTuple
 from activities.ledger import sql
 from activities.ledger.database import Connection, Pool
 from activities.ledger.frozen_plan import STATEMENT_SECONDS_MAX, FrozenPlan, PlanTerms
+from workflows.domain.window import WINDOW_SECONDS
 
 _SQL = sql.load("planning.sql")
 
@@ -26,19 +27,19 @@ CREATE TEMPORARY TABLE staged_skips (
     source_row bigint NOT NULL, customer text, line text, reason text NOT NULL, detail text
 );
 CREATE TEMPORARY TABLE staged_owners (
-    charge_id text COLLATE "C" NOT NULL, run_id text NOT NULL, state text NOT NULL,
-    may_be_taken boolean NOT NULL
+    charge_id text COLLATE "C" NOT NULL, run_id text NOT NULL, state text NOT NULL, fence bigint NOT NULL,
+    kept_because text  -- NULL: it may be taken over
 );
 CREATE TEMPORARY TABLE staged_customers (
     place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text COLLATE "C" NOT NULL
 );
 CREATE TEMPORARY TABLE staged_methods (
-    customer text COLLATE "C" NOT NULL, payment_method text, reason text
+    customer text COLLATE "C" NOT NULL, payment_method text, reason text, detail text
 );
 CREATE TEMPORARY TABLE plan_lines (
     charge_id text COLLATE "C" NOT NULL, customer text COLLATE "C" NOT NULL, line text COLLATE "C" NOT NULL,
     source_row bigint NOT NULL, currency text NOT NULL, amount_minor bigint NOT NULL,
-    payment_method text, description text, reason text, owner_run text, owner_state text,
+    payment_method text, description text, reason text, owner_run text, owner_state text, owner_fence bigint,
     place bigint NOT NULL  -- how many lines to be charged there are up to this one, in the source's order
 )
 """
@@ -72,11 +73,12 @@ class SkippedRow(NamedTuple):
 
 
 class FoundMethod(NamedTuple):
-    """How a customer pays, or why they can't."""
+    """How a customer pays, or why they can't; with a `detail` their lines have no charge."""
 
     customer: str
     payment_method: str | None
     reason: str | None
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class PlanWriter:
         """Set apart what other runs have, and return how many customers Stripe must be asked about."""
         terms = self._terms
         await self._execute("analyze_staged")
-        await self._execute("find_owners", terms.run_id, terms.account, terms.period)
+        await self._execute("find_owners", terms.run_id, terms.account, terms.period, float(WINDOW_SECONDS))
         await self._execute("find_customers")
         return int(await self._connection.fetchval(_SQL["count_customers"]))
 
@@ -148,6 +150,7 @@ class PlanWriter:
         kept = False
         try:
             await self._execute("use_memory_for_plan")
+            await self._execute("set_refused_apart")
             await self._execute("freeze_plan")
             await self._execute("analyze_plan")
             plan = FrozenPlan(self._connection, self._terms)

@@ -52,6 +52,7 @@ def frozen_key_from(row: Row) -> FrozenKey:
         charge_first_intended_epoch_seconds=row["charge_first_intended_at"].timestamp(),
         answered=row["answered"],
         open_sends=row["open_sends"],
+        earlier_open_sends=row["earlier_open_sends"],
     )
 
 

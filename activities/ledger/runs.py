@@ -9,6 +9,7 @@ import asyncpg
 
 from activities.ledger import sql
 from activities.ledger.database import Pool
+from activities.ledger.follow_ups import FollowUpLedger, FollowUpsDue
 from workflows.domain.errors import RefusedToStart, StaleWrite
 
 _SQL = sql.load("runs.sql")
@@ -42,6 +43,13 @@ class Run:
     source_sha256: str = ""
     request: Mapping[str, Any] | None = None
     report: Mapping[str, Any] | None = None
+    charging_closed_at: datetime | None = None
+    charging_report: Mapping[str, Any] | None = None
+
+    @property
+    def newest_report(self) -> Mapping[str, Any] | None:
+        """What the close found, or until then the end of the charging."""
+        return self.report or self.charging_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +151,10 @@ class RunLedger:
         if row is None:
             raise _no_run(run_id)
         return DueSummary(**dict(row))
+
+    async def follow_ups(self, run_id: str) -> FollowUpsDue:
+        """Return how much the run waits for over days, and how much of it can be looked at now."""
+        return await FollowUpLedger(self._pool).due(run_id)
 
     async def amounts(self, run_id: str) -> list[dict[str, Any]]:
         """Return money by currency and state."""

@@ -23,6 +23,19 @@ class Candidate:
     line: str
     period: str
     state: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """A row of a run's source that became no charge of that run. `detail` says more, where there is more."""
+
+    run_id: str
+    source_row: int
+    customer: str | None
+    line: str | None
+    reason: str
+    detail: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,14 @@ async def find_candidates(
         _SQL["find_charges"], beginning, customer, line, payment_intent, run_id, CANDIDATES_MAX
     )
     return [Candidate(*row.values()) for row in rows]
+
+
+async def find_skipped(
+    pool: Pool, *, customer: str, line: str | None = None, run_id: str | None = None
+) -> list[SkippedRow]:
+    """Return up to 20 rows of sources that name this customer and became no charge, newest run first."""
+    rows = await pool.fetch(_SQL["find_skipped"], customer, line, run_id, CANDIDATES_MAX)
+    return [SkippedRow(*row.values()) for row in rows]
 
 
 async def read_story_rows(pool: Pool, charge_id: str) -> StoryRows:

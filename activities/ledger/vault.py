@@ -6,14 +6,16 @@ Of a key only its SHA-256 and its public id ever come here.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from activities.ledger import sql
 from activities.ledger.database import Pool
-from workflows.contracts import RunKey
-from workflows.domain.errors import RefusedToStart, invariant
+from workflows.domain.errors import InvalidInput, RefusedToStart, invariant
 from workflows.domain.vault import Scope
 from workflows.domain.vault_keys import Mode, VaultKey
+
+if TYPE_CHECKING:
+    from workflows.contracts import RunKey
 
 _SQL = sql.load("vault.sql")
 
@@ -24,6 +26,8 @@ class KeyUse:
 
     `phases`: where a run must stand to get one; none means that the key is the account's, and no run's.
     `spends`: whether money may move by it, out of the run's own budget and once its plan is approved.
+    `approved_for`: states of charges. Somebody approves each such key, and it has a budget of its own, of at
+    most what the charges in these states come to.
     """
 
     name: str
@@ -31,6 +35,7 @@ class KeyUse:
     allow: frozenset[str]
     phases: tuple[str, ...] = ()
     spends: bool = False
+    approved_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class VaultLedger:
         self._pool = pool
 
     async def issue_derived(
-        self, key: VaultKey, serial: int, run: RunKey, use: KeyUse, *, who: str, expires_seconds: float
+        self, key: VaultKey, serial: int, run: "RunKey", use: KeyUse, *, who: str, expires_seconds: float
     ) -> bool:
         """Issue a key and return whether this call did; not where it was there, or may not be (yet)."""
         arguments: list[object] = [key.key_id, key.sha256, use.scope.value, serial, key.mode.value]
@@ -80,7 +85,64 @@ class VaultLedger:
         arguments += [run.run_id, use.spends, list(use.phases)]
         return await self._pool.fetchrow(_SQL["issue_run_key"], *arguments) is not None
 
-    async def newest(self, run: RunKey, use: KeyUse, mode: Mode) -> IssuedKey | None:
+    async def issue_approved(
+        self,
+        key: VaultKey,
+        serial: int,
+        run: "RunKey",
+        use: KeyUse,
+        *,
+        caps_minor: Mapping[str, int] | None,
+        who: str,
+        reason: str,
+        expires_seconds: float,
+    ) -> dict[str, int]:
+        """Issue a key of a run that somebody approved, and return what it may move, by currency.
+
+        Earlier ones for the use are revoked with it.
+
+        Args:
+            key: What is stored of the key.
+            serial: Which one of this use it is.
+            run: Whose it is.
+            use: One with `approved_for`.
+            caps_minor: What it may move, minor units; None is all that its charges come to.
+            who: Who approved it.
+            reason: Why.
+            expires_seconds: How long it is good for.
+
+        Raises:
+            InvalidInput: More is asked for than the charges come to.
+            RefusedToStart: There are no such charges, the run does not stand there, or the key was there.
+        """
+        async with self._pool.acquire() as connection, connection.transaction():
+            rows = await connection.fetch(
+                _SQL["approvable_amounts"], run.run_id, run.account, list(use.phases), list(use.approved_for)
+            )
+            most = {row["currency"]: row["amount_minor"] for row in rows}
+            caps = most if caps_minor is None else dict(caps_minor)
+            if not caps or not most:
+                states = " or ".join(use.approved_for)
+                raise RefusedToStart(f"run {run.run_id} has no charges that are {states}: nothing to approve")
+            for currency, cap_minor in caps.items():
+                if not 0 < cap_minor <= most.get(currency, 0):
+                    raise InvalidInput(
+                        f"{cap_minor} {currency} can't be approved for {use.name}: "
+                        f"its charges come to {most.get(currency, 0)} (minor units)"
+                    )
+            await connection.fetch(_SQL["revoke_keys_of_run"], run.run_id, who, reason, use.name, None)
+            issued = await connection.fetchval(
+                _SQL["issue_approved_key"],
+                *(key.key_id, key.sha256, use.scope.value, serial, key.mode.value, sorted(use.allow)),
+                *(use.name, who, expires_seconds, run.account, run.run_id, reason),
+            )
+            if issued is None:
+                raise RefusedToStart(f"somebody approved a key for {use.name} of {run.run_id} just now")
+            budgets = [(key.key_id, currency, cap, False) for currency, cap in sorted(caps.items())]
+            await connection.executemany(_SQL["insert_budget"], budgets)
+        return caps
+
+    async def newest(self, run: "RunKey", use: KeyUse, mode: Mode) -> IssuedKey | None:
         """Return the newest key of a run for a use, None where there never was one."""
         run_id = run.run_id if use.phases else None
         row = await self._pool.fetchrow(
@@ -125,11 +187,11 @@ class VaultLedger:
         return False
 
     async def revoke_for_run(
-        self, run_id: str, *, who: str, reason: str, scope: Scope | None = None, keep: str | None = None
+        self, run_id: str, *, who: str, reason: str, use: KeyUse | None = None, keep: str | None = None
     ) -> list[str]:
-        """Revoke the keys of a run, of one scope or all, but for the one to keep; return their ids."""
+        """Revoke the keys of a run, for one use or all, but for the one to keep; return their ids."""
         rows = await self._pool.fetch(
-            _SQL["revoke_keys_of_run"], run_id, who, reason, None if scope is None else scope.value, keep
+            _SQL["revoke_keys_of_run"], run_id, who, reason, None if use is None else use.name, keep
         )
         return [row["key_id"] for row in rows]
 

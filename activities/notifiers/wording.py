@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from activities.notifiers.destination import Payload
+from workflows.domain.counted import counted
 from workflows.domain.money import format_money
 
 _HOLDS = {
@@ -11,6 +12,12 @@ _HOLDS = {
     "breaker": "going on would burn through customers",
     "cap": "the spend cap is reached",
 }
+_WAITS = {
+    "retry": "will be tried again",
+    "customer": "wait for their customers",
+    "debit": "wait for a bank",
+}
+NAMED_MAX = 20
 _CHECKS = {
     "clean": "no double charge was found at Stripe",
     "not_checked": "Stripe could not be asked about double charges: ask with chargeonce verify {run}",
@@ -23,6 +30,10 @@ def headline(payload: Payload) -> str:
     match payload.get("kind"):
         case "run_closed":
             return f"{run} has closed"
+        case "charging_closed":
+            return f"the charging of {run} is over"
+        case "customer_needed":
+            return f"{run}: customers have to pay by themselves"
         case "run_held":
             return f"{run} is held ({payload.get('hold')})"
         case "run_waits_for_approval":
@@ -38,12 +49,13 @@ def text_of(payload: Payload) -> str:
 
 def _lines(payload: Payload) -> Iterator[str]:
     if found := payload.get("double_charges"):
-        yield f"DOUBLE CHARGES: {found} lines are paid more than once; chargeonce verify {payload.get('run')}"
+        twice = counted(int(found), "line")
+        yield f"DOUBLE CHARGES: {twice} paid more than once; chargeonce verify {payload.get('run')}"
     if counts := payload.get("counts"):
         told = ", ".join(
             f"{lines} {standing.replace('_', ' ')}" for standing, lines in sorted(counts.items())
         )
-        yield f"{payload.get('lines')} lines: {told}"
+        yield f"{counted(payload.get('lines') or 0, 'line')}: {told}"
     moved = payload.get("moved_minor") or {}
     for currency, total in sorted((payload.get("totals") or {}).items()):
         told = f"paid or on its way {_money(moved, currency, currency)}, " if currency in moved else ""
@@ -52,6 +64,11 @@ def _lines(payload: Payload) -> Iterator[str]:
     match payload.get("kind"):
         case "run_closed":
             yield from _closing(payload)
+        case "charging_closed":
+            yield from _closing(payload)
+            yield from _waiting(payload)
+        case "customer_needed":
+            yield from _handed_over(payload)
         case "run_held":
             yield f"{_HOLDS.get(str(payload.get('hold')), 'somebody is to look')}; nothing new is sent"
             yield f"why, and what is open: chargeonce run show {payload.get('run')}"
@@ -72,6 +89,22 @@ def _closing(payload: Payload) -> Iterator[str]:
     if isinstance(seconds, int | float):
         late = ", longer than its limit" if payload.get("within_limit") is False else ""
         yield f"it took {seconds:.0f} s{late}"
+
+
+def _waiting(payload: Payload) -> Iterator[str]:
+    """Yield what the run goes on waiting for, and until when at most."""
+    for kind, waits in sorted((payload.get("waiting") or {}).items()):
+        what = _WAITS.get(kind, kind)
+        yield f"{waits.get('lines')} lines {what}, until {str(waits.get('until'))[:10]} at most"
+    yield f"the run goes on by itself, and later runs beside it: chargeonce run show {payload.get('run')}"
+
+
+def _handed_over(payload: Payload) -> Iterator[str]:
+    found = payload.get("payment_intents") or []
+    named = ", ".join(str(one) for one in found[:NAMED_MAX])
+    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+    yield f"{payload.get('customers')} customers have to authenticate or pay on session: {named}{more}"
+    yield "let each finish that very PaymentIntent, and the run settles; nothing is sent for it meanwhile"
 
 
 def _money(total: Mapping[str, Any], name: str, currency: str) -> str:

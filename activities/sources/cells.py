@@ -9,6 +9,7 @@ import unicodedata
 from workflows.domain.echo import echo
 from workflows.domain.errors import InvalidInput
 from workflows.domain.keys import canonical
+from workflows.domain.vault import can_be_asked_for
 
 CUSTOMER_CHARACTERS_MAX = 255
 LINE_CHARACTERS_MAX = 100
@@ -17,7 +18,6 @@ DESCRIPTION_CHARACTERS_MAX = 500
 LINE_DEFAULT = "base"
 
 _LAYOUT_CHARACTERS = frozenset("\n\r\t")
-_PATH_STEPS = frozenset({".", ".."})  # quoted or not, every client resolves them: another path is asked then
 _INVISIBLE = frozenset({"Cf", "Zl", "Zp"})
 
 
@@ -55,7 +55,7 @@ def read_customer(cell: str) -> str:
     text = read_identity(cell, CUSTOMER_CHARACTERS_MAX)
     if not text:
         raise InvalidInput("customer is missing")
-    if text in _PATH_STEPS or "/" in text:
+    if not can_be_asked_for(text):
         raise InvalidInput(f"{echo(text)} can't be asked for at Stripe")
     return text
 

@@ -10,14 +10,18 @@ import typer
 
 from deploy.stripe_sim.client import ClientError, call_sim, seed_file
 from deploy.stripe_sim.faults import FaultPlanError, read_plan
-from deploy.stripe_sim.serving import run_until_signal
 from deploy.stripe_sim.settings import Settings, SettingsError
-from deploy.stripe_sim.simulator import Simulator
 from deploy.stripe_sim.webhook_plan import WebhookPlanError, parse_webhook_plan, read_webhook_plan
 
 EXIT_DRIFT: Final = 3
 EXIT_REFUSED: Final = 4
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+def _examples(*commands: str) -> str:
+    """Return an epilog with one example a line, which nothing fills up."""
+    return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])
+
 
 app = typer.Typer(
     name="sim",
@@ -43,9 +47,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 
 @app.callback(
     invoke_without_command=True,
-    epilog="Examples:  chargeonce sim --port 12111    "
-    "chargeonce sim --port 0 --state-dir ./stripe --seed 7 --faults drill.json    "
-    "chargeonce sim seed charges.csv --url http://127.0.0.1:12111",
+    epilog=_examples(
+        "sim --port 12111",
+        "sim --port 0 --state-dir ./stripe --seed 7 --faults drill.json",
+        "sim seed charges.csv --url http://127.0.0.1:12111",
+    ),
 )
 def serve(
     context: typer.Context,
@@ -70,6 +76,10 @@ def serve(
     """Serve until SIGTERM or Ctrl-C; with a subcommand, speak to a simulator that runs."""
     if context.invoked_subcommand is not None:
         return
+    # A server is slow to import, and all the others are clients.
+    from deploy.stripe_sim.serving import run_until_signal  # noqa: PLC0415 - see above
+    from deploy.stripe_sim.simulator import Simulator  # noqa: PLC0415 - see above
+
     changes: dict[str, Any] = {
         "account": account,
         "accept_keys": api_key or None,
@@ -88,10 +98,7 @@ def serve(
         _refuse(str(error))
 
 
-@app.command(
-    epilog="Examples:  chargeonce sim seed charges.csv    "
-    "chargeonce sim seed charges.csv --json --account acct_shop"
-)
+@app.command(epilog=_examples("sim seed charges.csv", "sim seed charges.csv --json --account acct_shop"))
 def seed(
     file: Annotated[Path, typer.Argument(help="CSV with a header: customer, optionally payment_method.")],
     *,
@@ -112,7 +119,7 @@ def seed(
     _print(counts, text, as_json=as_json)
 
 
-@app.command(epilog="Examples:  chargeonce sim book    chargeonce sim book --identity charge_identity --json")
+@app.command(epilog=_examples("sim book", "sim book --identity charge_identity --json"))
 def book(
     *,
     url: Url = None,
@@ -131,9 +138,7 @@ def book(
         raise typer.Exit(EXIT_DRIFT)
 
 
-@app.command(
-    epilog="Examples:  chargeonce sim journal    chargeonce sim journal --since 100 --limit 20 --json"
-)
+@app.command(epilog=_examples("sim journal", "sim journal --since 100 --limit 20 --json"))
 def journal(
     *,
     url: Url = None,
@@ -151,7 +156,7 @@ def journal(
     _print(shown, "\n".join([*lines, f"{shown['total']} requests in all"]), as_json=as_json)
 
 
-@app.command(epilog="Examples:  chargeonce sim webhooks    chargeonce sim webhooks --limit 20 --json")
+@app.command(epilog=_examples("sim webhooks", "sim webhooks --limit 20 --json"))
 def webhooks(
     *,
     url: Url = None,
@@ -169,13 +174,13 @@ def webhooks(
     _print(shown, "\n".join([*lines, f"{shown['total']} attempts in all"]), as_json=as_json)
 
 
-@faults_app.command("show", epilog="Example:  sim faults show --json")
+@faults_app.command("show", epilog=_examples("sim faults show --json"))
 def show_faults(*, url: Url = None, as_json: AsJson = False) -> None:
     """Show the faults in force and how often each was met."""
     _print_faults(_call(url, "GET", "/_sim/faults"), as_json=as_json)
 
 
-@faults_app.command("set", epilog="Example:  sim faults set drill.json")
+@faults_app.command("set", epilog=_examples("sim faults set drill.json"))
 def set_faults(
     file: Annotated[Path, typer.Argument(help="Fault plan as JSON.")],
     *,
@@ -193,13 +198,13 @@ def set_faults(
     _print_faults(_call(url, "PUT", "/_sim/faults", document), as_json=as_json)
 
 
-@faults_app.command("clear", epilog="Example:  sim faults clear")
+@faults_app.command("clear", epilog=_examples("sim faults clear"))
 def clear_faults(*, url: Url = None, as_json: AsJson = False) -> None:
     """Let everything go well from now on."""
     _print_faults(_call(url, "DELETE", "/_sim/faults"), as_json=as_json)
 
 
-@clock_app.command("show", epilog="Example:  sim clock show")
+@clock_app.command("show", epilog=_examples("sim clock show"))
 def show_clock(*, url: Url = None, as_json: AsJson = False) -> None:
     """Show the simulated time."""
     clock = _call(url, "GET", "/_sim/clock")
@@ -208,7 +213,7 @@ def show_clock(*, url: Url = None, as_json: AsJson = False) -> None:
     )
 
 
-@clock_app.command("advance", epilog="Example:  sim clock advance 25h")
+@clock_app.command("advance", epilog=_examples("sim clock advance 25h"))
 def advance_clock(
     duration: Annotated[str, typer.Argument(help="Such as 90s, 15m, 25h or 3d.")],
     *,

@@ -61,6 +61,11 @@ PATHS = {CREATE: "^/v1/payment_intents$", CONFIRM: "/confirm$", CANCEL: "/cancel
 
 # What a run leaves behind, in the order in which it can be deleted.
 LEDGER_TABLES = (
+    "inbox_events",
+    "refunds",
+    "disputes",
+    "follow_ups",
+    "corrections",
     "decisions",
     "attempts",
     "keys",
@@ -93,12 +98,13 @@ class Worker:
     breaker: Breaker
     watch: RunWatch
     carrier: Carrier
+    run_id: str = RUN_ID
     is_draining: bool = False
 
-    async def claim(self, run_id: str = RUN_ID) -> list[Charge]:
+    async def claim(self) -> list[Charge]:
         """Take everything that is due and may be carried on, as the run stands, under a new fence."""
         await self.watch.refresh()
-        return await self.ledger.claim_due(run_id, limit=10_000, claims=claims_of(self.watch.mode))
+        return await self.ledger.claim_due(self.run_id, limit=10_000, claims=claims_of(self.watch.mode))
 
     async def claim_one(self) -> Charge:
         """Take the only charge that is due."""
@@ -196,6 +202,7 @@ class Scene:
         url: str | None = None,
         limiter: Limiter | None = None,
         rules: BreakerRules = DEFAULT_RULES,
+        run_id: str = RUN_ID,
     ) -> Worker:
         """Return a worker as a process of its own would have it: own ledger, gateway, limiter and breaker."""
         ledger, limiter = ChargeLedger(self.pool), limiter or LocalLimiter(RATE_PER_SECOND)
@@ -218,7 +225,7 @@ class Scene:
         settler = Settler(
             ledger=ledger, gateway=gateway, limiter=limiter, sender=sender, account=ACCOUNT, skew=skew
         )
-        breaker, watch = Breaker(rules), RunWatch(ControlLedger(self.pool), RUN_ID)
+        breaker, watch = Breaker(rules), RunWatch(ControlLedger(self.pool), run_id)
         carrier = Carrier(
             ledger=ledger,
             sender=sender,
@@ -228,12 +235,12 @@ class Scene:
             skew=skew,
             is_draining=lambda: worker.is_draining,
         )
-        worker = Worker(ledger, gateway, limiter, sender, settler, breaker, watch, carrier)
+        worker = Worker(ledger, gateway, limiter, sender, settler, breaker, watch, carrier, run_id)
         return worker
 
-    async def work(self) -> dict[str, End]:
-        """Let a new worker claim what is due and carry it on."""
-        return await self.worker().work()
+    async def work(self, run_id: str = RUN_ID) -> dict[str, End]:
+        """Let a new worker claim what is due in a run and carry it on."""
+        return await self.worker(run_id=run_id).work()
 
     # Decisions
 
@@ -245,9 +252,17 @@ class Scene:
         """Lift whatever hold there is."""
         return await ControlLedger(self.pool).resume(RUN_ID, who="tests", reason="scripted")
 
-    async def cancel(self) -> Ruling:
-        """Let the run end, everything open canceled."""
-        return await ControlLedger(self.pool).request_cancel(RUN_ID, who="tests", reason="scripted")
+    async def cancel(self, run_id: str = RUN_ID) -> Ruling:
+        """Let a run end, everything open canceled."""
+        return await ControlLedger(self.pool).request_cancel(run_id, who="tests", reason="scripted")
+
+    async def tamper(self, statement: str) -> None:
+        """Give a charge another amount than its PaymentIntent has, which the ledger lets nobody do."""
+        await self.owner.execute("ALTER TABLE charges DISABLE TRIGGER charges_check_body")
+        try:
+            await self.owner.execute(statement)
+        finally:
+            await self.owner.execute("ALTER TABLE charges ENABLE TRIGGER charges_check_body")
 
     # Faults
 

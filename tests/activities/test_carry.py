@@ -263,7 +263,7 @@ async def test_a_superseded_sender_stops_in_the_middle(scene: Scene) -> None:
             return Sent(await a.ledger.read(charge.charge_id), sent.answer, sent.verdict)
         return sent
 
-    a.sender.send_first = send_and_be_superseded  # type: ignore[method-assign]
+    a.sender.send_first = send_and_be_superseded  # type: ignore[method-assign, assignment]
     assert await carry_one(scene, a) is End.SUPERSEDED
     assert scene.wire == ["create v1"]
     assert await b.carrier.carry(claimed[0]) is End.SETTLED
@@ -281,7 +281,7 @@ async def test_a_draining_worker_leaves_the_charge_as_it_is(scene: Scene) -> Non
         a.is_draining = True
         return await send_first(charge, operation, reason=reason)
 
-    a.sender.send_first = send_and_drain  # type: ignore[method-assign]
+    a.sender.send_first = send_and_drain  # type: ignore[method-assign, assignment]
     assert await carry_one(scene, a) is End.LEFT
     left = await scene.charge()
     assert (left.state, left.payment_intent is not None) == (State.PREPARED, True)
@@ -315,7 +315,7 @@ async def test_a_paid_amount_that_is_not_what_is_owed_goes_to_review(scene: Scen
     a = scene.worker()
     prepared = (await a.sender.send_first(await a.claim_one(), CREATE, reason="planned")).charge
     await a.transmit(await a.intend(prepared, CONFIRM))
-    await scene.owner.execute("UPDATE charges SET amount_minor = amount_minor + 1")
+    await scene.tamper("UPDATE charges SET amount_minor = amount_minor + 1")
     assert await carry_one(scene) is End.SETTLED
     assert (await scene.charge()).state is State.REVIEW
     assert await scene.alarms() == 1

@@ -113,6 +113,8 @@ def test_every_dialect_reads_the_same(read: Read, mark: bytes, end: str, separat
         ("..,usd,5", "customer", "can't be asked for at Stripe"),
         (" . ,usd,5", "customer", "can't be asked for at Stripe"),
         ("cus_1/cards,usd,5", "customer", "can't be asked for at Stripe"),
+        ("cus_1%2Fcards,usd,5", "customer", "can't be asked for at Stripe"),
+        ("cus_1\\cards,usd,5", "customer", "can't be asked for at Stripe"),
         ("c" * 256 + ",usd,5", "customer", "longer than 255 characters"),
     ],
 )

@@ -1,9 +1,13 @@
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from activities.explain import ChargeStory, EventKind, explain_charge
+from activities.explain import ChargeStory, EventKind, _name_choices, explain_charge, explain_line
+from activities.ledger.story import Candidate, SkippedRow
+from activities.next_step import describe_next_step
 from deploy.postgres import Database
 from tests.activities.books import RUN, Books, open_books
 from tests.activities.till_of_books import carry_due, move_clocks
@@ -99,6 +103,57 @@ async def test_a_takeover_begins_with_the_earlier_run(books: Books) -> None:
     story = await explain_charge(books.pool, charge_id)
     assert kinds(story) == [EventKind.PLANNED, EventKind.TAKEN_OVER]
     assert "/r0" in story.events[0].summary
+    # Who looks for it in the run that had it finds it, where it is now.
+    earlier = await explain_charge(books.pool, "cus_1/base", run_id="billing-run/acct_sim/2031-03/r0")
+    assert (earlier.charge_id, earlier.run_id) == (charge_id, RUN)
+
+
+async def test_a_skipped_line_says_why(books: Books) -> None:
+    """The reason stands in the story, and a row that became no charge is found by its customer."""
+    charge_id = await books.owe("cus_1", "skipped")
+    await books.pool.execute("UPDATE charges SET reason = 'zero_amount' WHERE charge_id = $1", charge_id)
+    story = await explain_charge(books.pool, charge_id)
+    assert kinds(story) == [EventKind.SKIPPED]
+    assert "not to be charged (zero_amount)" in story.events[0].summary
+    await books.pool.execute(
+        "INSERT INTO skipped_rows VALUES ($1, 9, 'cus_9', 'base', 'already_charged', 'by run r1')", RUN
+    )
+    expected = (SkippedRow(RUN, 9, "cus_9", "base", "already_charged", "by run r1"),)
+    for name in ("cus_9", "cus_9/base"):
+        assert await explain_line(books.pool, name, run_id=RUN) == expected
+    with pytest.raises(InvalidInput, match="no charge is called"):
+        await explain_line(books.pool, "cus_8")
+
+
+STANDS: dict[str, Any] = {
+    "state": "planned", "phase": "charging", "hold": None, "hold_reason": None, "canceling": False,
+    "follow_up": None,
+}  # fmt: skip
+NOON = datetime(2031, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("stands", "said"),
+    [
+        ({}, "when its slice is worked through"),
+        ({"phase": "planned"}, "before somebody approves"),
+        ({"hold": "paused", "hold_reason": "a break"}, "held (paused: a break)"),
+        ({"hold": "paused", "canceling": True}, "is being canceled"),
+        ({"state": "declined"}, "the retry policy says"),
+        ({"state": "declined", "phase": "closed"}, "a later run of the period may take it over"),
+        (
+            {"state": "declined", "phase": "retrying", "follow_up": "retry", "follow_up_due_at": NOON,
+             "follow_up_ends_at": NOON},
+            "retry policy, next at 2031-03-01 12:00:00",
+        ),
+        ({"state": "skipped"}, "which never charges it"),
+        ({"state": "succeeded"}, "it is paid"),
+        ({"state": "needs_customer"}, "the customer has to authenticate"),
+    ],
+)  # fmt: skip
+def test_what_happens_next_is_what_its_run_does(stands: dict[str, Any], said: str) -> None:
+    """Nobody is told that a line goes on by itself while its run waits for a person, or that it is lost."""
+    assert said in describe_next_step({**STANDS, **stands})
 
 
 async def test_a_charge_is_found_by_each_of_its_names(books: Books) -> None:
@@ -131,6 +186,13 @@ async def test_an_ambiguous_name_lists_the_choices(books: Books) -> None:
         await explain_charge(books.pool, "cus_1")
     assert first in refused.value.reason
     assert second in refused.value.reason
+    assert "say customer/line, or its id" in refused.value.reason
+
+
+def test_a_name_in_several_runs_is_told_apart_by_the_run() -> None:
+    """Whoever has one customer in two periods is told to say which run is meant."""
+    found = [Candidate("ab" * 16, "cus_1", "base", f"2031-0{n}", "succeeded", f"run-{n}") for n in (3, 4)]
+    assert "say its run with --run RUN" in _name_choices("cus_1/base", found)
 
 
 async def test_a_name_counts_only_inside_the_run_that_is_given(books: Books) -> None:

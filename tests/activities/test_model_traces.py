@@ -1,14 +1,12 @@
 """Traces that broke earlier drafts of the protocol, T1 to T6, each with its interleaving scripted.
 
 A and B are two senders with fences of their own. Frozen means: the intent is committed, the request has not
-left. T7 to T12 stand in `test_model_traces_of_lookups`. What a trace needs beyond ledger, sender and settler
+left. T7 to T12 stand in `test_model_traces_of_lookups`, and the ends of T1, T1b, T5 and T10, where a later
+run takes the charge over, in `test_takeover_traces`. What a trace needs beyond ledger, sender and settler
 waits for its feature:
 
-- The end of T5 waits for takeover with a corrected amount; here is the adoption rule, and T1 with a cancel of
-  the PaymentIntent in its place.
 - T4 waits for restore.
 - T7 waits for the orphan sweep; here is the ledger's guard.
-- T10 waits for the retry policy and for closing a charge as declined for good; here it is for a cancel.
 - T11 waits for the spend-cap proxy.
 - T12's refunds wait for refunds; here are the keys.
 """

@@ -6,8 +6,10 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
+from activities.ledger.closing import close_charging_with_report
 from activities.ledger.control import ControlLedger
 from activities.ledger.database import open_pool
+from activities.ledger.follow_ups import FollowUpLedger
 from activities.ledger.notifications import NotificationLedger
 from activities.notifiers.destination import Destination
 from activities.notifiers.slack import SlackChannel
@@ -20,9 +22,11 @@ from tests.activities.test_notifiers import SECRET, signature_of
 from tests.ledger.planting import close_run, run_as_owner
 from workflows.contracts import RunKey
 from workflows.domain.errors import StaleWrite
+from workflows.domain.follow_up import Kind, Wait
 from workflows.notify_contracts import Claim, Claimed, Waiting
 
 KEY = RunKey(run_id=RUN, account=ACCOUNT)
+NOON = 1_930_132_800.0
 DELIVERER = f"notify/{RUN}/1"
 
 
@@ -107,6 +111,43 @@ async def test_a_close_that_fails_announces_nothing(books: Books) -> None:
         assert await connection.fetchval("SELECT count(*) FROM notifications") == 2
         await transaction.rollback()
     assert await payloads(books) == []
+
+
+async def test_the_end_of_the_charging_is_announced_with_what_is_waited_for(books: Books) -> None:
+    """A run that goes on for days says how it stands once, and again when it closes."""
+    wait = Wait(Kind.RETRY, "otherwise", 0, NOON, NOON, NOON, "insufficient_funds")
+    await books.pool.execute("UPDATE charges SET payment_intent = 'pi_declined' WHERE customer = 'cus_other'")
+    follow_ups = FollowUpLedger(books.pool)
+    [candidate] = await follow_ups.candidates(RUN, 0)
+    assert await follow_ups.open(RUN, [(candidate.charge, wait)]) == 1
+    report = {"waiting": {"retry": {"lines": 1}}, "totals": {"usd": {"moved_minor": 1_250}}}
+    for _ in range(2):
+        assert await close_charging_with_report(books.pool, RUN, lambda _facts: report)
+    with pytest.raises(StaleWrite):
+        await close_run(books.pool, RUN)
+    [payload] = await payloads(books)
+    assert (payload["kind"], payload["id"]) == ("charging_closed", f"{RUN}/charging_closed/charging-closed")
+    assert (payload["waiting"], payload["moved_minor"]) == (report["waiting"], {"usd": 1_250})
+    assert payload["counts"] == {"succeeded": 1, "declined": 1}
+    await books.pool.execute("UPDATE follow_ups SET closed_at = ledger_now(), outcome = 'retries_used_up'")
+    await close_run(books.pool, RUN)
+    assert [one["kind"] for one in await payloads(books)] == ["charging_closed", "run_closed"]
+
+
+async def test_a_hand_over_names_payment_intents_and_nobody(books: Books) -> None:
+    """Whoever gets it finds the customer at Stripe: no secret, no customer and no amount travels."""
+    await books.owe("cus_away", "needs_customer", payment_intent="pi_3ds")
+    wait = Wait(Kind.CUSTOMER, "needs_customer", 0, NOON, NOON, NOON, "authentication_required")
+    follow_ups = FollowUpLedger(books.pool)
+    candidates = await follow_ups.candidates(RUN, 0)
+    [candidate] = [one for one in candidates if one.charge.customer == "cus_away"]
+    for _ in range(2):
+        await follow_ups.open(RUN, [(candidate.charge, wait)])
+    [payload] = await payloads(books)
+    assert (payload["kind"], payload["payment_intents"], payload["customers"]) == (
+        "customer_needed", ["pi_3ds"], 1,
+    )  # fmt: skip
+    assert not any(word in json.dumps(payload) for word in ("cus_", "secret", "pm_"))
 
 
 @pytest.mark.parametrize("hold", ["canary", "breaker", "cap"])

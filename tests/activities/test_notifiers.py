@@ -1,8 +1,13 @@
+import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
 import socket
+import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from email import message_from_string, policy
 
 import pytest
@@ -142,7 +147,7 @@ def test_the_wording_of_a_close() -> None:
         "it took 63 s, longer than its limit",
     ]
     doubled = {**CLOSED, "double_charge_check": "found", "double_charges": 2}
-    alarm = f"DOUBLE CHARGES: 2 lines are paid more than once; chargeonce verify {RUN}"
+    alarm = f"DOUBLE CHARGES: 2 lines paid more than once; chargeonce verify {RUN}"
     assert text_of(doubled).splitlines()[1] == alarm
     unchecked = {**CLOSED, "double_charge_check": "not_checked"}
     assert "could not be asked" in text_of(unchecked)
@@ -218,6 +223,55 @@ async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.
             await box.deliver(CLOSED)
 
 
+@asynccontextmanager
+async def dripping_server(beginning: bytes) -> AsyncIterator[int]:
+    """Yield the port of a server that begins like this, and then sends a byte every now and then."""
+    clients: set[asyncio.Task[None]] = set()
+
+    async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        clients.add(task)
+        writer.write(beginning)
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            while True:
+                writer.write(b"2")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        writer.close()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+
+
+@pytest.mark.parametrize("scheme", ["smtp", "smtps", "http"])
+async def test_a_server_that_drips_is_cut_off(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time and the answer never: the whole try is bounded, and no thread stays behind."""
+    monkeypatch.setattr(mail, "SESSION_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(mail, "TRY_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(http_post.post_json, "__kwdefaults__", {"timeout_seconds": 0.3})
+    async with dripping_server(b"HTTP/1.1 200 OK\r\nX: " if scheme == "http" else b"220") as port:
+        box: Destination = SlackChannel(f"http://127.0.0.1:{port}")
+        if scheme != "http":
+            server = parse_mail_server(f"{scheme}://127.0.0.1:{port}")
+            box = MailBox(server, sender="billing@shop.example", recipients=["ops@shop.example"])
+        await asyncio.gather(*(_refuse(box) for _ in range(3)))
+        async with asyncio.timeout(5):
+            while any(thread.name == "mail" for thread in threading.enumerate()):  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+
+
+async def _refuse(box: Destination) -> None:
+    with pytest.raises(NotDelivered):
+        await box.deliver(CLOSED)
+
+
 @pytest.mark.parametrize(
     ("url", "scheme", "port"),
     [
@@ -254,3 +308,23 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
         MailBox(server, sender="billing@shop.example", recipients=[address])
     with pytest.raises(RefusedToStart):
         MailBox(server, sender=address, recipients=["ops@shop.example"])
+
+
+def test_the_wording_of_the_end_of_the_charging() -> None:
+    """People read how the charging ended, what is still waited for, and that nobody has to do anything."""
+    waiting = {
+        "retry": {"lines": 2, "until": "2031-03-08T00:00:00+00:00"},
+        "debit": {"lines": 1, "until": "x"},
+    }
+    lines = text_of({**CLOSED, "kind": "charging_closed", "waiting": waiting}).splitlines()
+    assert lines[0] == f"the charging of {RUN} is over"
+    assert "2 lines will be tried again, until 2031-03-08 at most" in lines
+    assert lines[-1].endswith(f"chargeonce run show {RUN}")
+
+
+def test_the_wording_of_a_hand_over() -> None:
+    """Which PaymentIntents are to be finished, the first twenty by name."""
+    named = [f"pi_{number}" for number in range(22)]
+    told = text_of({**CLOSED, "kind": "customer_needed", "customers": 22, "payment_intents": named})
+    assert "22 customers have to authenticate or pay on session: pi_0, pi_1," in told
+    assert "pi_19 and 2 more" in told

@@ -6,6 +6,7 @@ import urllib.request
 import pytest
 
 from activities.ledger.charges import ChargeLedger
+from activities.ledger.control import ControlLedger
 from activities.ledger.frozen_plan import PlanRecord
 from activities.ledger.runs import RunLedger
 from tests.activities.planning import RUN_ID, Plans
@@ -87,6 +88,8 @@ async def test_a_line_below_the_minimum_goes_by_policy(
         "cus_3": ("skipped", SkipReason.ZERO_AMOUNT),
         "cus_4": ("planned", None),  # no minimum is documented
     }
+    summary = (await ControlLedger(plans.scene.pool).events(RUN_ID))[0].detail
+    assert summary["below_minimum"] == (1 if reason is None else 0)  # what Stripe will refuse is foretold
 
 
 async def test_what_can_not_be_billed_is_refused_or_has_its_reason(plans: Plans) -> None:
@@ -102,6 +105,43 @@ async def test_what_can_not_be_billed_is_refused_or_has_its_reason(plans: Plans)
         "cus_2": SkipReason.CAN_NOT_BE_BILLED,
     }
     assert "zzz" in skipped["cus_1"][1]
+
+
+@pytest.mark.parametrize("only", [1, 2])
+async def test_one_customer_who_can_not_be_asked_about_holds_nobody_up(plans: Plans, only: int) -> None:
+    """A question that Stripe refuses for good, the first or the second, skips its lines and says why."""
+    sim = plans.scene.sim
+    sim.seed("cus_=odd", "pm_card_visa_1")
+    sim.seed("cus_1", "pm_card_visa_2")
+    path = "cus_=odd$" if only == 1 else "cus_=odd/payment_methods$"
+    sim.set_faults(
+        {
+            "name": "no",
+            "match": {"method": "GET", "path": path},
+            "effect": {"kind": "error", "status": 400, "code": "odd"},
+        }
+    )
+    rows = (
+        "cus_=odd,usd,100,,base",
+        "cus_=odd,usd,0,,zero",
+        "cus_=odd,usd,100,pm_1,known",
+        "cus_1,usd,100,,base",
+    )
+    header = "customer,currency,amount_minor,payment_method,line\n"
+    source = plans.write(*rows, header=header)
+    preview = await plans.planner().preview(plans.request(source))
+    run = await plans.planner().plan(await plans.locked(source))
+    assert (run.selected, run.plan_hash) == (4, preview.plan_hash)
+    assert preview.skipped == {SkipReason.CAN_NOT_BE_BILLED: 1, SkipReason.ZERO_AMOUNT: 1}
+    [(reason, detail)] = (await plans.skipped()).values()
+    assert reason == SkipReason.CAN_NOT_BE_BILLED
+    assert "HTTP 400" in detail
+    rows_of = await plans.scene.pool.fetch("SELECT line, customer, state FROM charges ORDER BY source_row")
+    assert [(row["line"], row["state"]) for row in rows_of] == [
+        ("zero", "skipped"),
+        ("known", "planned"),
+        ("base", "planned"),
+    ]
 
 
 async def test_what_another_run_has_is_named_with_that_run(plans: Plans) -> None:
@@ -147,18 +187,6 @@ async def test_a_line_that_was_never_sent_is_taken_over(plans: Plans) -> None:
     [charge] = [charge for charge in await ledger.claim_due(LATER, limit=10) if charge.customer == "cus_1"]
     assert (charge.amount_minor, charge.currency, charge.payment_method) == (900, "eur", "pm_9")
     assert charge.fence > before["cus_1"].fence + 1
-
-
-async def test_a_line_that_was_sent_once_is_not_taken_over(plans: Plans) -> None:
-    """A canceled charge that has had a key stays with its run: its key versions must go on from there."""
-    pool = plans.scene.pool
-    await plans.planned("cus_1,usd,100,pm_1")
-    await pool.execute("UPDATE charges SET state = 'canceled', create_version = 1")
-    await close_run(pool, RUN_ID)
-    await plans.planned("cus_1,usd,100,pm_1", run_id=LATER)
-    assert await plans.skipped(LATER) == {
-        "cus_1": (SkipReason.ALREADY_CHARGED, f"by run {RUN_ID}, now canceled")
-    }
 
 
 async def test_a_line_that_moves_on_while_it_is_taken_over_is_planned_again(plans: Plans) -> None:

@@ -2,8 +2,10 @@
 
 from activities.plan_versus_actual import Difference, compare
 from tests.activities.planning import RUN_ID, Plans
-from tests.activities.scene import DECLINING_CARD, GOOD_CARD
+from tests.activities.scene import CANCEL, DECLINING_CARD, GOOD_CARD
+from tests.activities.second_run import LATER, again, bill_again, close
 from tests.ledger.planting import close_run
+from workflows.domain.states import State
 
 
 async def test_what_was_not_charged_as_planned_has_its_reason(plans: Plans) -> None:
@@ -48,7 +50,45 @@ async def test_money_that_moved_otherwise_than_planned_shows(plans: Plans) -> No
     await scene.pool.execute("UPDATE charges SET state = 'canceled' WHERE customer = 'cus_2'")
     await scene.work()
     assert (await compare(scene.pool, RUN_ID)).adds_up
-    await scene.pool.execute("UPDATE charges SET amount_minor = 1001 WHERE customer = 'cus_1'")
+    await scene.tamper("UPDATE charges SET amount_minor = 1001 WHERE customer = 'cus_1'")
     found = await compare(scene.pool, RUN_ID)
     assert (found.other_amounts, found.currencies["usd"].unexplained_minor) == (1, -1)
     assert not found.adds_up
+
+
+async def test_a_correction_that_came_too_late_has_its_reason(plans: Plans) -> None:
+    """Paid as it was before the correction: the sums agree, and the difference says why it is there."""
+    scene = plans.scene
+    await scene.plan([DECLINING_CARD])
+    await scene.work()
+    await close(scene)
+    declined = await scene.charge()
+    await bill_again(scene, again(amount_minor=declined.amount_minor + 100))
+    open_still = await compare(scene.pool, LATER)
+    assert open_still.adds_up
+    b = scene.worker(run_id=LATER)
+    intent = await b.intend(await b.claim_one(), CANCEL)
+    await scene.pool.execute("UPDATE charges SET state = 'succeeded'")
+    assert (await b.record(intent, await b.transmit(intent))).state is State.SUCCEEDED
+    found = await compare(scene.pool, LATER)
+    usd = found.currencies["usd"]
+    assert (usd.planned_minor - usd.charged_minor, found.adds_up) == (100, True)
+    assert usd.differences == (
+        Difference("not_corrected", "it was paid as it was before the correction", 0, 100),
+    )
+
+
+async def test_a_correction_of_the_currency_that_came_too_late_adds_up_in_both(plans: Plans) -> None:
+    """Planned in euros, paid in dollars: one line is missing there, and one too many is here."""
+    scene = plans.scene
+    await scene.plan([DECLINING_CARD])
+    await scene.work()
+    await close(scene)
+    await bill_again(scene, again(currency="eur"))
+    await scene.pool.execute("UPDATE charges SET state = 'succeeded'")
+    found = await compare(scene.pool, LATER)
+    assert found.adds_up
+    assert {code: part.differences[0].lines for code, part in found.currencies.items()} == {
+        "eur": 1,
+        "usd": -1,
+    }

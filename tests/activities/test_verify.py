@@ -43,6 +43,10 @@ async def test_books_that_agree_are_clean(books: Books) -> None:
     assert (report.lines_compared, report.payment_intents_read, report.pages_read) == (4, 3, 1)
     assert (report.succeeded_at_stripe, report.processing_at_stripe) == (1, 1)
     assert report.money_ledger == report.money_stripe == {"usd": 2_500}
+    assert (report.lines_paid, report.lines_processing, report.payment_intents_of_run) == (1, 1, 3)
+    assert {row["standing"]: row["lines"] for row in report.not_paid} == {"declined": 1, "skipped": 1}
+    for told in ("lines paid               1, 1 on the way", "lines not paid           2", "25.00 USD"):
+        assert told in report.as_text()
     assert json.loads(json.dumps(report.as_json()))["verify"] == "clean"
 
 

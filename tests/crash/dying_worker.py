@@ -5,10 +5,9 @@
 
 import os
 import signal
-import sys
 
 from activities.crash_points import CrashPoint, install
-from worker.__main__ import main
+from worker.__main__ import main as run
 
 
 def die_at(spec: str) -> None:
@@ -26,7 +25,8 @@ def die_at(spec: str) -> None:
     install(hook)
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Run a worker."""
     if spec := os.environ.get("CRASH_AT"):
         die_at(spec)
-    sys.exit(main())
+    return run()

@@ -13,7 +13,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from activities.crash_points import CrashPoint
 from activities.sources.csv_file import sha256_of
 from tests.auditor import audit
-from tests.crash.world import ACCOUNT, PERIOD, World, expected_counts
+from tests.crash.world import ACCOUNT, PERIOD, World, expected_counts, outcomes_of
 from workflows.billing_run import BillingRun
 from workflows.contracts import RunInput, RunReport, RunRequest, Timing
 
@@ -53,11 +53,6 @@ async def start(
     )
 
 
-def paid(report: RunReport) -> dict[str, int]:
-    """Return the counts that are not 0."""
-    return {name: count for name, count in report.counts.items() if count}
-
-
 async def test_i10_the_same_job_run_twice(world: World) -> None:
     """Started five times at once and by another product: one run has the period, and charges once."""
     source = str(world.write_source(LINES))
@@ -76,14 +71,14 @@ async def test_i10_the_same_job_run_twice(world: World) -> None:
     assert set(reports) == {"closed", "refused"}, world.logs()
     winner = reports["closed"]
     assert reports["refused"].owner_run == winner.run_id
-    assert paid(winner) == expected_counts(LINES)
+    assert outcomes_of(winner) == expected_counts(LINES)
 
     movements = len(world.sim.movements)
     with pytest.raises(WorkflowAlreadyStartedError):
         await start(world, another, source, winner.run_id)
     again = await world.finish(await start(world, another, source, f"{world.run_id}/r2"))
     assert again.phase in {"closed", "failed"}, again
-    assert "succeeded" not in paid(again)
+    assert "succeeded" not in outcomes_of(again)
     assert len(world.sim.movements) == movements == expected_counts(LINES)["succeeded"]
     assert world.sim.summary("chargeonce_charge")["double_charges"] == []
 
@@ -108,7 +103,7 @@ async def test_i11_a_crash_in_the_middle_of_a_batch(world: World, lines: int, ki
     await world.start_worker()
     report = await world.finish(handle)
 
-    assert paid(report) == expected_counts(lines)
+    assert outcomes_of(report) == expected_counts(lines)
     posts = sum(request.method == "POST" for request in world.sim.requests)
     assert posts <= 2 * lines + kills * 16
     assert (await audit(world.sim.url, world.database.owner_url)).double_charges == 0

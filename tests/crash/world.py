@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,12 +19,13 @@ from activities.sources.csv_file import sha256_of
 from deploy.postgres import Database
 from deploy.stripe_sim.testing import RunningSim
 from deploy.temporal_server import TemporalServer
+from tests.forking import Forked, Nursery
 from workflows.billing_run import BillingRun
 from workflows.contracts import Decision, RunInput, RunReport, RunRequest, Timing
+from workflows.domain.retry_policy import NOTHING_AFTERWARDS
 
 ACCOUNT = "acct_sim"
 PERIOD = "2031-03"
-ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 60
 
 
@@ -36,17 +36,18 @@ class World:
     database: Database
     sim: RunningSim
     temporal: TemporalServer
+    nursery: Nursery
     task_queue: str
     folder: Path
     client: Client
-    workers: list[asyncio.subprocess.Process] = field(default_factory=list)
+    workers: list[Forked] = field(default_factory=list)
 
     @property
     def run_id(self) -> str:
         """A Temporal server is shared by tests, so the id carries the test's queue."""
         return f"billing-run/{ACCOUNT}/{PERIOD}/{self.task_queue}"
 
-    async def start_worker(self, *, crash_at: str | None = None) -> asyncio.subprocess.Process:
+    async def start_worker(self, *, crash_at: str | None = None) -> Forked:
         """Start a worker process; it may die at `crash_at`, by its own hand."""
         environment = {
             **os.environ,
@@ -63,19 +64,8 @@ class World:
         }
         if crash_at is not None:
             environment["CRASH_AT"] = crash_at
-        log = (self.folder / f"worker-{len(self.workers)}.log").open("wb")
-        try:
-            worker = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "tests.crash.dying_worker",
-                cwd=ROOT,
-                env=environment,
-                stdout=log,
-                stderr=log,
-            )
-        finally:
-            log.close()
+        log = self.folder / f"worker-{len(self.workers)}.log"
+        worker = self.nursery.fork("tests.crash.dying_worker:main", environment=environment, output=log)
         self.workers.append(worker)
         return worker
 
@@ -103,6 +93,7 @@ class World:
             slice_size=slice_size,
             slices_at_once=2,
             timing=Timing.TESTS,
+            retry_policy=NOTHING_AFTERWARDS,
         )
         return await self.client.start_workflow(
             BillingRun.run,
@@ -142,7 +133,7 @@ class World:
         assert listed.complete
         return [one.id for one in listed.payment_intents if one.status == "requires_confirmation"]
 
-    async def wait_for_death(self, worker: asyncio.subprocess.Process) -> None:
+    async def wait_for_death(self, worker: Forked) -> None:
         """Wait until the worker has killed itself; anything else is a failure, with its log."""
         code = await asyncio.wait_for(worker.wait(), DEADLINE_SECONDS)
         assert code == -signal.SIGKILL, f"exit code {code}:\n{self.logs()}"
@@ -175,8 +166,7 @@ class World:
     async def stop_workers(self) -> None:
         """End what still runs."""
         for worker in self.workers:
-            if worker.returncode is None:
-                worker.terminate()
+            worker.terminate()
         for worker in self.workers:
             try:
                 await asyncio.wait_for(worker.wait(), 15)
@@ -195,15 +185,34 @@ def _method(number: int) -> str:
 
 @asynccontextmanager
 async def open_world(
-    *, database: Database, sim: RunningSim, temporal: TemporalServer, task_queue: str, folder: Path
+    *,
+    database: Database,
+    sim: RunningSim,
+    temporal: TemporalServer,
+    nursery: Nursery,
+    task_queue: str,
+    folder: Path,
 ) -> AsyncIterator[World]:
     """Yield a world and end its processes afterwards."""
     client = await Client.connect(temporal.address, data_converter=pydantic_data_converter)
-    world = World(database, sim, temporal, task_queue, folder, client)
+    world = World(database, sim, temporal, nursery, task_queue, folder, client)
     try:
         yield world
     finally:
         await world.stop_workers()
+
+
+def outcomes_of(report: RunReport) -> dict[str, int]:
+    """Return what a run's lines came to, those that are 0 left out.
+
+    A decline is final only once no confirm of it may still pay (I12): where a killed worker has left one
+    without an answer, the PaymentIntent is canceled first. Here it counts as the decline that it was.
+    """
+    counts = {name: count for name, count in report.counts.items() if count}
+    canceled = counts.pop("canceled", 0)
+    if canceled:
+        counts["declined"] = counts.get("declined", 0) + canceled
+    return counts
 
 
 def expected_counts(lines: int) -> dict[str, int]:

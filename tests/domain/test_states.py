@@ -68,9 +68,15 @@ def test_every_in_flight_state_can_be_settled() -> None:
 
 
 def test_money_moves_only_after_a_confirm_or_by_stripe() -> None:
-    """`confirming` is entered from a state that has a PaymentIntent, never from `planned` or `creating`."""
+    """`confirming` is entered from a state that has a PaymentIntent: `planned` has one if it was reopened."""
     before = {state for state in State if State.CONFIRMING in TRANSITIONS[state]}
-    assert not before & {State.PLANNED, State.CREATING, State.CANCELING, State.CANCELED, State.SKIPPED}
+    assert not before & {State.CREATING, State.CANCELING, State.CANCELED, State.SKIPPED}
+
+
+def test_what_ended_without_success_may_be_planned_again() -> None:
+    """A later run may take over exactly what has ended, is not paid or being paid, and is not in review."""
+    again = {state for state in SETTLED if State.PLANNED in TRANSITIONS[state]}
+    assert again == SETTLED - PAID_OR_PAYING - {State.REVIEW}
 
 
 def test_an_illegal_step_raises_and_a_legal_one_returns() -> None:

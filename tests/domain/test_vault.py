@@ -1,9 +1,11 @@
+from urllib.parse import quote, unquote
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workflows.domain.cap import Outcome, Stand, judge_outcome, stand_of
-from workflows.domain.vault import ENDPOINTS, Effect, is_plain_path, match_endpoint
+from workflows.domain.vault import ENDPOINTS, Effect, can_be_asked_for, is_plain_path, match_endpoint
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,8 @@ from workflows.domain.vault import ENDPOINTS, Effect, is_plain_path, match_endpo
             "/v1/customers/a%40b/payment_methods",
             ("GET /v1/customers/{id}/payment_methods", ("a%40b",)),
         ),
+        ("GET", "/v1/customers/a.b@c:d", ("GET /v1/customers/{id}", ("a.b@c:d",))),
+        ("GET", "/v1/payment_intents/pi.1", None),
         ("POST", "/v1/payment_intents/pi%201/confirm", None),
         ("POST", "/v1/payment_intents/{id}/confirm", None),
         ("POST", "/v1/payment_intents/", None),
@@ -34,17 +38,45 @@ def test_a_request_is_found_in_the_catalog(
     assert match_endpoint(method, path) == expected
 
 
-@given(st.text(max_size=40))
+@given(st.text(st.sampled_from("/.%2fFeE5cC0?#;+\\ a=@\x7f\u0085é"), max_size=12).map("/v1/".__add__))
+@example("/v1/customers/%2e%2e/balance")
+@example("/v1/customers/%252e%252e")
+@example("/v1/customers/a%25%32%66b")
+@example("/v1/customers/a%5c..%5cb")
+@example("/v1/customers/%ff")
 def test_a_plain_path_has_nothing_to_resolve(path: str) -> None:
-    """Whatever the text: no dots, no doubled or escaped slashes, no escaped escapes, no controls."""
-    if is_plain_path(path):
-        lowered = path.lower()
-        assert not any(
-            part in lowered for part in (".", "//", "\\", "%2f", "%2e", "%5c", "%25", "%0", "%1", "%7f")
-        )
-        assert path.isascii()
-        assert path.isprintable()
-        assert not path.endswith("/") or path == "/"
+    """However often a reader unescapes it, it has the same segments, no steps, backslashes or controls."""
+    if not is_plain_path(path):
+        return
+    assert path.isascii()
+    assert path.isprintable()
+    assert not any(character in path for character in "?#;+ \\")
+    read = path
+    for _ in range(3):
+        read = unquote(read, errors="strict")
+        segments = read[1:].split("/")
+        assert len(segments) == path.count("/")
+        assert not {"", ".", ".."} & set(segments)
+        assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in read)
+        assert "\\" not in read
+
+
+@given(st.text(max_size=30))
+@example("=cus_z1")
+@example("a.b@c:d")
+@example("100%")
+@example("..")
+@example("a%2Fb")
+@example("é ü?#;+&")
+def test_an_escaped_id_is_the_id_of_its_customer(customer: str) -> None:
+    """Whatever id can be asked for goes through the allowlist as itself, and what can't does not."""
+    path = f"/v1/customers/{quote(customer, safe='', errors='surrogatepass')}"
+    is_plain = is_plain_path(path)
+    assert is_plain == can_be_asked_for(customer)
+    if is_plain:
+        matched = match_endpoint("GET", f"{path}/payment_methods")
+        assert matched is not None
+        assert (matched[0], unquote(matched[1][0])) == ("GET /v1/customers/{id}/payment_methods", customer)
 
 
 def test_nothing_that_moves_money_unseen_is_in_the_catalog() -> None:

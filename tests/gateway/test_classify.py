@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from multidict import CIMultiDict
 
 from activities.gateway.classify import AnswerReader, read_date, read_retry_after
 from workflows.domain.answer import Transport
@@ -123,3 +124,13 @@ def test_texts_come_out_printable_short_and_without_the_key(text: str, position:
     assert len(cleaned) <= 500
     assert "\n" not in cleaned
     cleaned.encode()
+
+
+@pytest.mark.parametrize("code", ["vault_key_unknown", "upstream_not_reached", "date"])
+def test_the_proxys_clock_is_not_stripes(code: str) -> None:
+    """What the proxy answers itself says nothing about Stripe's time, and its wait still counts."""
+    headers = CIMultiDict({"Date": "Tue, 01 Apr 2031 08:00:00 GMT", "Retry-After": "3"})
+    proxys = CIMultiDict({**headers, "chargeonce-proxy": code})
+    for answer in (READER.answer(503, proxys, {}), READER.no_answer(Transport.NO_ANSWER, "", headers=proxys)):
+        assert (answer.stripe_epoch_seconds, answer.retry_after_seconds) == (None, 3)
+    assert READER.answer(200, headers, {}).stripe_epoch_seconds == 1_932_796_800

@@ -6,6 +6,7 @@ import pytest
 
 from activities.gateway import stripe_gateway
 from activities.gateway.findings import PaymentMethodKind
+from activities.sources.cells import read_customer
 from tests.gateway.till import ACCOUNT, GOOD_CARD, Till, gateway_at, open_till
 from tests.gateway.wire import answering, http, raw_server
 from workflows.domain.answer import Lookup
@@ -169,8 +170,50 @@ async def test_a_only_card_is_taken_and_no_or_several_are_not() -> None:
     assert (one.kind, one.payment_method) == (PaymentMethodKind.ONLY_CARD, "pm_card_visa_1")
     assert none.kind is PaymentMethodKind.NONE
     assert two.kind is PaymentMethodKind.SEVERAL
-    assert missing.kind in {PaymentMethodKind.CUSTOMER_MISSING, PaymentMethodKind.UNKNOWN}
+    assert missing.kind in {PaymentMethodKind.CUSTOMER_MISSING, PaymentMethodKind.REFUSED}
     assert missing.payment_method is None
+
+
+CUSTOM_IDS = tuple(
+    f"cus_{odd}" for odd in ("=z1", "a.b@c:d", "1+2@x", "a b?x=1&y#z", "100%", "..", "üé", "[1];,!$'()*~")
+)
+
+
+async def test_a_customer_is_found_by_a_custom_id() -> None:
+    """Any id that a source may hold is asked for as itself, also where a proxy stands in between."""
+    async with open_till() as till:
+        for number, customer in enumerate(CUSTOM_IDS):
+            assert read_customer(customer) == customer
+            till.sim.seed(customer, f"pm_card_visa_{number}")
+        found = [await till.gateway.payment_method_of(ACCOUNT, customer) for customer in CUSTOM_IDS]
+    assert [one.payment_method for one in found] == [
+        f"pm_card_visa_{number}" for number in range(len(CUSTOM_IDS))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(status, PaymentMethodKind.REFUSED) for status in (400, 404, 405, 410, 414, 422)]
+    + [(status, PaymentMethodKind.UNKNOWN) for status in (401, 403, 408, 409, 424, 429, 500, 503)],
+)
+async def test_a_question_that_is_wrong_is_not_asked_for_ever(status: int, kind: PaymentMethodKind) -> None:
+    """What is wrong about one customer is a finding; credentials, locks, limits and trouble are unknown."""
+    body = b'{"error": {"type": "invalid_request_error", "message": "no"}}'
+    async with (
+        raw_server(answering(http(f"{status} X", body))) as wire,
+        gateway_at(wire.url) as gateway,
+    ):
+        finding = await gateway.payment_method_of(ACCOUNT, "cus_1")
+    assert (finding.kind, finding.payment_method) == (kind, None)
+    assert f"HTTP {status}" in finding.reason
+
+
+async def test_an_answer_about_somebody_else_is_none() -> None:
+    """Another customer's answer says nothing about this one, however often it comes."""
+    body = b'{"id": "cus_2", "object": "customer"}'
+    async with raw_server(answering(http("200 OK", body))) as wire, gateway_at(wire.url) as gateway:
+        finding = await gateway.payment_method_of(ACCOUNT, "cus_1")
+    assert finding.kind is PaymentMethodKind.REFUSED
 
 
 async def test_a_missing_customer_is_a_value() -> None:

@@ -177,6 +177,59 @@ async def test_the_rule_releases_a_canary_once(pool: Pool, control: ControlLedge
     assert await actions(control) == ["canary_released"]
 
 
+async def test_a_resume_after_the_canarys_verdict_releases_it_through_a_pause(
+    pool: Pool, control: ControlLedger
+) -> None:
+    """Whoever pauses a run behind its canary and resumes it lets the rest follow; before, nobody has."""
+    await make_run(pool, "charging")
+    await control.hold(RUN, "paused", **BY)
+    assert await control.resume(RUN, **BY) == CHANGED
+    assert not (await control.standing(RUN)).canary_released  # its lines were not judged yet
+    await control.hold(RUN, "canary", who="rule", reason="10 of 10 paid")
+    await control.hold(RUN, "paused", **BY)
+    assert await control.resume(RUN, **BY) == CHANGED
+    assert (await control.standing(RUN)).canary_released
+    assert await actions(control) == ["paused", "resumed", "canary_held", "paused", "canary_released"]
+
+
+async def test_who_decides_what_stands_already_hears_it_and_is_on_record(
+    pool: Pool, control: ControlLedger
+) -> None:
+    """The second of two at once reads who was first and why; both reasons stay, and a retry adds neither."""
+    second = {"who": "finance@desk", "reason": "the list is wrong"}
+    await make_run(pool, "charging")
+    assert (await control.resume(RUN, **BY)).already == "it was not held"
+
+    async def decide(what: str, by: dict[str, str]) -> Ruling:
+        match what:
+            case "paused":
+                return await control.hold(RUN, "paused", **by)
+            case "resumed":
+                return await control.resume(RUN, **by)
+            case _:
+                return await control.request_cancel(RUN, **by)
+
+    for what, stands in (
+        ("paused", "it was paused already: paused by ops@host at "),
+        ("resumed", "it was not held: resumed by ops@host at "),
+        ("cancel_requested", "it was being canceled already: cancel requested by ops@host at "),
+    ):
+        assert await decide(what, BY) == CHANGED
+        assert await decide(what, BY) == STANDS
+        for _ in range(2):
+            already = (await decide(what, second)).already or ""
+            assert already.startswith(stands)
+            assert already.endswith(": a good reason")
+    unheld, *events = await control.events(RUN)
+    assert (unheld.action, unheld.who) == ("resumed_again", "ops@host")
+    assert [(one.action, one.who) for one in events] == [
+        (action, who)
+        for name in ("paused", "resumed", "cancel_requested")
+        for action, who in ((name, "ops@host"), (f"{name}_again", "finance@desk"))
+    ]
+    assert events[1].reason == "the list is wrong"
+
+
 @pytest.mark.parametrize("phase", ["locked", "planned", "charging", "settling"])
 async def test_a_cancel_is_never_undone(pool: Pool, control: ControlLedger, phase: str) -> None:
     """It lifts a hold, is said once, leaves who and why with the run, and refuses what comes after it."""

@@ -233,7 +233,7 @@ async def test_planned_charges_are_canceled_at_once_and_fenced(ledger: ChargeLed
     after = await ledger.read(claimed[1].charge_id)
     assert (after.state, after.reason) == (
         State.CANCELED,
-        "canceled with the run: nothing of it was executed at Stripe",
+        "canceled with the run: nothing of it is open at Stripe",
     )
     assert after.fence > claimed[1].fence
     assert (await ledger.read(in_flight.charge_id)).state is State.CREATING

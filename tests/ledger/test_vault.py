@@ -13,11 +13,20 @@ from activities.ledger.frozen_plan import PlanTerms
 from activities.ledger.planning import StagedLine
 from activities.ledger.runs import RunLedger
 from activities.ledger.vault import VaultLedger
-from activities.vault import CHARGING, PLANNING, READING, RunVault, issue_custom_key
+from activities.vault import (
+    CHARGING,
+    PLANNING,
+    READING,
+    RECONCILING,
+    REFUNDING,
+    RESENDING,
+    RunVault,
+    issue_custom_key,
+)
 from deploy.postgres import Database
 from tests.ledger.planting import ACCOUNT, PERIOD, RUN, commit_plan, run_as_owner
 from workflows.contracts import RunKey
-from workflows.domain.errors import CredentialsRefused, RefusedToStart
+from workflows.domain.errors import CredentialsRefused, InvalidInput, RefusedToStart
 from workflows.domain.keys import Identity
 from workflows.domain.vault import SCOPES, Scope
 from workflows.domain.vault_keys import Mode, parse_vault_key
@@ -84,7 +93,7 @@ async def test_a_run_gets_its_charging_key_with_the_approval(pool: Pool, vault: 
     [row] = await stored(pool)
     assert (row["key_id"], row["scope"], row["budget"]) == (id_of(keys[0]), "billing", RUN)
     assert set(row["allow"]) == SCOPES[Scope.BILLING]
-    assert (row["expires_at"] - row["issued_at"]).days == 35
+    assert row["expires_at"] - row["issued_at"] >= timedelta(days=35)
 
 
 async def test_the_ledger_keeps_nothing_from_which_the_key_follows(pool: Pool, vault: RunVault) -> None:
@@ -196,7 +205,9 @@ async def test_a_key_for_another_job_has_its_own_budget(pool: Pool) -> None:
     assert custom.key_id == id_of(custom.key)
     assert custom.key.get_secret_value() not in repr(custom)
     [listed] = await ledger.list(run_id=None, everything=False, limit=10)
-    assert listed["budget"] == {"usd": {"cap_minor": 10_000, "settled_minor": 0, "held_minor": 0}}
+    assert listed["budget"] == {
+        "usd": {"cap_minor": 10_000, "settled_minor": 0, "held_minor": 0, "daily": True}
+    }
     assert (listed["label"], listed["standing"]) == ("a shop agent", "valid")
     await ledger.revoke(custom.key_id, who="somebody", reason="done")
     assert await ledger.list(run_id=None, everything=False, limit=10) == []
@@ -208,3 +219,77 @@ async def test_a_key_that_nobody_issued_can_t_be_revoked(pool: Pool) -> None:
     """A typo is an error, not a key that goes on working."""
     with pytest.raises(RefusedToStart, match="no vault key"):
         await VaultLedger(pool).revoke("vk_test_0000000000", who="somebody", reason="typo")
+
+
+async def in_state(database: Database, customer: str, state: str) -> None:
+    """Put a charge where an earlier step would have brought it; states between are of no interest here."""
+    await run_as_owner(database, "ALTER TABLE charges DISABLE TRIGGER USER")
+    await run_as_owner(
+        database, f"UPDATE charges SET state = '{state}', create_version = 1 WHERE customer = '{customer}'"
+    )
+    await run_as_owner(database, "ALTER TABLE charges ENABLE TRIGGER USER")
+
+
+async def caps_of(pool: Pool, key_id: str) -> dict[str, int]:
+    """What a key may move."""
+    return {row["currency"]: row["cap_minor"] for row in await VaultLedger(pool).standing(key_id)}
+
+
+async def test_refunds_go_out_under_an_approval_of_their_own(
+    pool: Pool, vault: RunVault, database: Database
+) -> None:
+    """Nobody approved: no key. An approval covers at most what was paid, and the next one replaces it."""
+    await plan(pool)
+    charging = await vault.key_for(KEY, CHARGING)
+    with pytest.raises(RefusedToStart, match="nobody has approved"):
+        await vault.key_for(KEY, REFUNDING)
+    with pytest.raises(RefusedToStart, match="nothing to approve"):
+        await vault.approve(KEY, REFUNDING, who="somebody", reason="a duplicate")
+    await in_state(database, "cus_1", "succeeded")
+    for too_much in ({"usd": 1_251}, {"eur": 1}, {"usd": 0}):
+        with pytest.raises(InvalidInput, match="can't be approved"):
+            await vault.approve(KEY, REFUNDING, who="somebody", reason="a duplicate", caps_minor=too_much)
+    first, caps = await vault.approve(
+        KEY, REFUNDING, who="somebody", reason="a duplicate", caps_minor={"usd": 500}
+    )
+    assert caps == await caps_of(pool, first) == {"usd": 500}
+    assert id_of(await vault.key_for(KEY, REFUNDING)) == first
+    second, caps = await vault.approve(KEY, REFUNDING, who="somebody", reason="all of it")
+    assert caps == {"usd": 1_250}
+    assert id_of(await vault.key_for(KEY, REFUNDING)) == second
+    valid = [row["key_id"] for row in await stored(pool) if row["revoked_at"] is None]
+    assert sorted(valid) == sorted([id_of(charging), second])
+
+
+async def test_resends_without_the_charging_key_are_capped_at_what_is_in_flight(
+    pool: Pool, vault: RunVault, database: Database
+) -> None:
+    """What is settled or not begun is not in it, and it lives beside the key that only reconciles."""
+    await plan(pool)
+    await in_state(database, "cus_2", "confirming")
+    reading = await vault.key_for(KEY, RECONCILING)
+    resending, caps = await vault.approve(KEY, RESENDING, who="somebody", reason="the charging key leaked")
+    assert caps == await caps_of(pool, resending) == {"eur": 2_000}
+    assert id_of(await vault.key_for(KEY, RECONCILING)) == id_of(reading)
+    rows = {row["key_id"]: row for row in await stored(pool)}
+    assert (rows[id_of(reading)]["budget"], rows[resending]["budget"]) == (None, resending)
+    assert rows[resending]["issued_reason"] == "the charging key leaked"
+
+
+async def test_a_close_leaves_what_reconciles_and_what_refunds(
+    pool: Pool, vault: RunVault, database: Database
+) -> None:
+    """Nothing that survives the end of a run brings money in; looking and giving back come afterwards."""
+    await plan(pool)
+    await in_state(database, "cus_1", "succeeded")
+    await in_state(database, "cus_2", "confirming")
+    await vault.key_for(KEY, CHARGING)
+    stays = {id_of(await vault.key_for(KEY, RECONCILING))}
+    stays.add((await vault.approve(KEY, REFUNDING, who="somebody", reason="a duplicate"))[0])
+    await vault.approve(KEY, RESENDING, who="somebody", reason="the charging key leaked")
+    await run_as_owner(
+        database,
+        "UPDATE billing_runs SET phase = 'closed', counts = '{}' "
+        f"WHERE run_id = '{RUN}'",
+    )
+    assert {row["key_id"] for row in await stored(pool) if row["revoked_at"] is None} == stays

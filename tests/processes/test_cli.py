@@ -78,7 +78,8 @@ def test_production_commands_stand_alone() -> None:
     """Without the development layer there are the production commands and no others."""
     names = set(typer.main.get_command(production_app).commands)  # type: ignore[attr-defined]
     assert names == {
-        "audit", "explain", "migrate", "notifications", "proxy", "run", "vault", "verify", "worker",
+        "audit", "backfill", "explain", "inbox", "migrate", "notifications", "proxy", "retry-policy", "run",
+        "schedule", "vault", "verify", "web", "worker",
     }  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+from tests.forking import CHECKOUT, Nursery
+
 LINES = 120
 Words = tuple[str, ...]
 
@@ -18,10 +19,11 @@ pytestmark = pytest.mark.timeout(240)
 
 
 class Terminal:
-    """A shell in which CHARGEONCE_HOME is set and a stack runs."""
+    """A shell in which CHARGEONCE_HOME is set and a stack runs. With a nursery, commands start at once."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, nursery: Nursery | None = None) -> None:
         self.home = home
+        self._nursery = nursery
         unwanted = ("CHARGEONCE_", "STRIPE_", "TEMPORAL_")
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith(unwanted)
@@ -41,7 +43,10 @@ class Terminal:
 
     def type_json(self, *words: str) -> tuple[int, dict[str, Any]]:
         """Run `chargeonce ... --json`; its exit code and the one object on its stdout."""
-        return finish(self.open(*words, "--json"))
+        if self._nursery is None:
+            return finish(self.open(*words, "--json"))
+        typed = self._nursery.type_command([*words, "--json"], environment=self.environment)
+        return typed.returncode, read_object(typed.stdout, typed.stderr)
 
     def answer(self, typed: str, *words: str) -> tuple[int, str]:
         """Run `chargeonce` with somebody at the keyboard; its exit code and all that they saw on stderr."""
@@ -65,16 +70,21 @@ class Terminal:
 def finish(process: "subprocess.Popen[str]") -> tuple[int, dict[str, Any]]:
     """Wait for a command with --json; its exit code and the one object on its stdout."""
     stdout, stderr = process.communicate(timeout=120)
+    return process.returncode, read_object(stdout, stderr)
+
+
+def read_object(stdout: str, stderr: str) -> dict[str, Any]:
+    """Return the one object that a command with --json printed."""
     assert stdout.count("\n") == 1, (stdout, stderr)
     assert "Traceback" not in stderr
     document: dict[str, Any] = json.loads(stdout)
-    return process.returncode, document
+    return document
 
 
 @pytest.fixture(scope="module")
-def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+def terminal(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Terminal]:
     """`chargeonce dev` in one terminal, and another terminal beside it."""
-    terminal = Terminal(tmp_path_factory.mktemp("home"))
+    terminal = Terminal(tmp_path_factory.mktemp("home"), nursery)
     dev = terminal.open("dev", "--headless", "--timing", "tests", "--rate", "100", "--json")
     assert dev.stdout is not None
     up = dev.stdout.readline()
@@ -84,6 +94,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     rest, notices = dev.communicate(timeout=60)
     assert (dev.returncode, rest) == (0, "")
     assert "stopping" in notices
+    assert "stopped" in notices
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +124,10 @@ def test_two_starts_make_one_run(terminal: Terminal, source: Path) -> None:
 
     exit_code, again = terminal.type_json(*terminal.start("2031-03", source))
     assert (exit_code, again["run"], again["phase"]) == (4, winner["run"], "closed")
+    assert "run start --again" in again["error"]
+    exit_code, nothing = terminal.type_json(*terminal.start("2031-03", source), "--again")
+    assert (exit_code, nothing["run"], nothing["phase"]) == (0, f"{winner['run']}/r2", "closed")
+    assert nothing["reason"] == f"nothing is due: {LINES} lines charged by run {winner['run']}"
     exit_code, proof = terminal.type_json("verify", winner["run"])
     assert (exit_code, proof["verify"]) == (0, "clean")
     exit_code, shown = terminal.type_json("run", "show", winner["run"])

@@ -50,7 +50,7 @@ def test_a_check_without_an_answer_is_not_shown_as_one() -> None:
     check = {**CHECKED, "verdict": "not_checked", "not_checked": "HTTP 500", "surprises": 2}
     text = shown({**REPORT, "double_charges": check})
     assert f"double charges were not checked: HTTP 500; ask with chargeonce verify {RUN}" in text
-    assert "2 lines are paid otherwise than the ledger says" in text
+    assert "paid otherwise than the ledger says: 2 lines" in text
     assert "no double charge" not in text
 
 
@@ -58,8 +58,15 @@ def test_a_double_charge_is_named() -> None:
     """Each charge with the PaymentIntents that paid it."""
     check = {**CHECKED, "verdict": "found", "found": 1, "charges": {"0f": ["pi_1", "pi_2"]}}
     text = shown({**REPORT, "double_charges": check})
-    assert "DOUBLE CHARGES at Stripe: 1 lines" in text
+    assert "DOUBLE CHARGES at Stripe: 1 line; see" in text
     assert "pi_1, pi_2" in text
+
+
+def test_a_run_that_sent_nothing_asked_nobody() -> None:
+    """No request, no look: it says that there was nothing to ask about."""
+    check = {**CHECKED, "how": "nothing of this run was ever sent", "requests": 0}
+    text = shown({**REPORT, "double_charges": check})
+    assert "no double charge: nothing of this run was ever sent, so there was nothing to ask Stripe" in text
 
 
 def test_without_a_report_there_is_nothing_to_show() -> None:

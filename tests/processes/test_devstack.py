@@ -20,6 +20,8 @@ from deploy.stack_info import StackInfo, home_directory, inherited_environment, 
 from deploy.temporal_server import TemporalServer
 from workflows.domain.errors import RefusedToStart
 
+pytestmark = pytest.mark.plants_secrets  # the stand-ins print what they are given
+
 # Stand-ins: what a stack promises about its parts does not depend on what they do.
 SIMULATOR = """
 import pathlib, signal, socket, sys

@@ -151,5 +151,7 @@ def test_the_outbox_can_be_listed(database: Database, monkeypatch: pytest.Monkey
     assert type_json("notifications", "list", "--run", "another")[1] == {"notifications": []}
     shown = CliRunner().invoke(app, ["notifications", "list", "--run", RUN], prog_name="chargeonce")
     assert "run_closed" in shown.stdout
+    nothing = CliRunner().invoke(app, ["notifications", "list", "--run", "another"], prog_name="chargeonce")
+    assert "here, nobody is to be notified: set CHARGEONCE_NOTIFY_WEBHOOK_URL" in nothing.stdout
     report = CliRunner().invoke(app, ["run", "show", RUN], prog_name="chargeonce")
     assert report.exit_code == 0

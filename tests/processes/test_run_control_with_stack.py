@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.stack_info import load_stack
+from tests.forking import Nursery
 from tests.processes.test_cli_with_stack import Terminal, Words
 from worker.temporal_client import connect_temporal
 
@@ -22,9 +23,9 @@ WHY = ("--reason", "a good reason")
 
 
 @pytest.fixture(scope="module")
-def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+def terminal(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Terminal]:
     """`chargeonce dev` in one terminal, and another terminal beside it."""
-    terminal = Terminal(tmp_path_factory.mktemp("home"))
+    terminal = Terminal(tmp_path_factory.mktemp("home"), nursery)
     dev = terminal.open("dev", "--headless", "--timing", "tests", "--rate", "100", "--json")
     assert dev.stdout is not None
     dev.stdout.readline()
@@ -94,12 +95,11 @@ def test_a_run_is_approved_paused_and_resumed(terminal: Terminal, source: Path) 
         exit_code, paused = terminal.type_json("run", "pause", run, *WHY, "--who", "on-call")
         assert (exit_code, paused["hold"], paused["not_started"]) == (0, "paused", LINES - CANARY)
         assert paused["lines"] == LINES == paused["settled"] + paused["in_flight"] + paused["not_started"]
-    assert terminal.type_json("run", "resume", run, *WHY)[0] == 0
-    show_once(terminal, run, hold="canary")
-    assert terminal.type_json("run", "resume", run, *WHY)[0] == 0
+    exit_code, resumed = terminal.type_json("run", "resume", run, *WHY)
+    assert (exit_code, resumed["hold"], resumed["canary_waits"]) == (0, None, False)
     assert show_once(terminal, run, phase="closed")["succeeded"] == LINES
     assert actions(terminal, run) == [
-        "planned", "approved", "canary_held", "paused", "resumed", "canary_held", "canary_released", "closed",
+        "planned", "approved", "canary_held", "paused", "canary_released", "closed",
     ]  # fmt: skip
     exit_code, late = terminal.type_json("run", "pause", run, *WHY)
     assert exit_code == 4
@@ -128,6 +128,7 @@ def test_a_run_whose_workflow_was_terminated_is_recovered(terminal: Terminal, so
     assert exit_code == 4
     assert "nothing to recover" in refused["error"]
     asyncio.run(terminate(terminal, run))
+    assert show_once(terminal, run, hold="canary")["workflow"]["state"] == "lost"
     exit_code, lost = terminal.type_json("run", "resume", run, *WHY)
     assert exit_code == 4
     assert "run recover" in lost["error"]

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from worker.reasons import REASON_RULE, read_reason
 from worker.run_advice import advise
 from worker.run_control import _decision
 from worker.run_decisions import parse_caps
@@ -28,12 +29,23 @@ def test_what_is_no_cap_is_refused(words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("who", "reason"),
-    [("", "why"), ("ops", ""), ("o" * 201, "why"), ("ops", "y" * 1_001), ("ops", "\0"), ("\x1b[2J", "why")],
-)
+    [("", "why"), ("ops", ""), ("o" * 201, "why"), ("ops", "y" * 1_001), ("ops", "\0"), ("\x1b[2J", "why"),
+     ("ops", " \n\t "), ("ops", "\u200b"), ("ops", "a\rb"), (" ", "why"), ("o\nps", "why")],
+)  # fmt: skip
 def test_a_decision_says_who_and_why(who: str, reason: str) -> None:
     """It is refused before any workflow hears of it."""
     with pytest.raises(InvalidInput):
         _decision(Decision, who=who, reason=reason)
+    if who == "ops":
+        with pytest.raises(InvalidInput):
+            read_reason(reason)
+
+
+def test_a_reason_is_kept_as_the_refusal_of_others_says() -> None:
+    """Without the blanks around it, and with the line breaks and tabs in it."""
+    assert _decision(Decision, who=" ops ", reason=" a\n\tb ") == Decision(who="ops", reason="a\n\tb")
+    assert read_reason(" a\n\tb ") == "a\n\tb"
+    assert "only line breaks and tabs" in REASON_RULE
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@
 
 import os
 import signal
-import sys
 
 from activities.crash_points import ProxyPoint, install
 from worker.proxy.__main__ import main as run
@@ -31,7 +30,3 @@ def main() -> int:
     if spec := os.environ.get("CRASH_AT"):
         die_at(spec)
     return run()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

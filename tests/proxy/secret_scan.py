@@ -1,10 +1,12 @@
 """Looks for secrets wherever a stack writes: logs, crash output, the database, Temporal's histories."""
 
+import asyncio
 import base64
 import json
 import subprocess
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 from temporalio.client import Client
@@ -24,6 +26,8 @@ Places = Mapping[str, bytes]
 KEPT_SECRET = frozenset({"stripe_secret_key", "vault_secret", "stack.json", "passwords.json"})
 # Stripe's own side, and PostgreSQL's own files: what those hold of the ledger is read from the dump.
 NOT_OURS = frozenset({"simulator", "postgres", "temporal"})
+
+SILENCE_SECONDS = 0.5
 
 
 def read_logs(home: Path) -> Places:
@@ -71,6 +75,56 @@ def find_secrets(secrets: Mapping[str, bytes], places: Places) -> list[str]:
         for place, written in places.items()
         if any(form in written for form in _forms(secret))
     ]
+
+
+def malformed_requests(key: str) -> dict[str, bytes]:
+    """Return requests that are hardly HTTP, each with a key where a server might repeat it."""
+    bearer = f"Authorization: Bearer {key}"
+    post = f"POST / HTTP/1.1\r\nHost: x\r\n{bearer}\r\n"
+    heads = {
+        "line feeds alone": f"GET /v1/account HTTP/1.1\nHost: x\n{bearer}\n\n",
+        "a control after the key": f"GET / HTTP/1.1\r\nHost: x\r\n{bearer}\x01\r\n\r\n",
+        "a control in the path": f"GET /{key}\x01 HTTP/1.1\r\nHost: x\r\n\r\n",
+        "the key as method": f"{key} / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "no version": f"GET /{key}\r\n\r\n",
+        "another version": f"GET / {key}/1.1\r\n\r\n",
+        "a header without a colon": f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization {key}\r\n\r\n",
+        "the key as header": f"GET / HTTP/1.1\r\nHost: x\r\n{key} : x\r\n\r\n",
+        "a header too long": f"GET / HTTP/1.1\r\nHost: x\r\n{bearer}{'x' * 20_000}\r\n\r\n",
+        "a folded header": f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer\r\n {key}\r\n\r\n",
+        "a length that is none": f"{post}Content-Length: {key}\r\n\r\n",
+        "a chunk that is none": f"{post}Transfer-Encoding: chunked\r\n\r\n{key}\r\n",
+        "a coding that is none": f"{post}Transfer-Encoding: {key}\r\n\r\n",
+        "a body that is no gzip": f"{post}Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\n{key[:5]}",
+        "an expectation": f"{post}Expect: {key}\r\nContent-Length: 0\r\n\r\n",
+        "CONNECT": f"CONNECT {key}:443 HTTP/1.1\r\nHost: x\r\n{bearer}\r\n\r\n",
+        "OPTIONS *": f"OPTIONS * HTTP/1.1\r\nHost: x\r\n{bearer}\r\n\r\n",
+        "OPTIONS * that expects": f"OPTIONS * HTTP/1.1\r\nHost: x\r\nExpect: {key}\r\n\r\n",
+        "a URL that is none": f"GET http://{key}@x:99999999/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "HTTP/2": f"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{key}",
+        "garbage behind a request": f"GET /{key} HTTP/1.1\r\nHost: x\r\n\r\n{key}\x01\r\n\r\n",
+        "garbage behind an upgrade": "GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\n"
+        f"Upgrade: {key}\r\n\r\n{key}\n\n",
+        "a TLS hello": f"\x16\x03\x01\x02\x00\x01\x00\x01\xfc{key}\r\n\r\n",
+    }
+    return {name: head.encode("latin-1") for name, head in heads.items()}
+
+
+async def send_raw(url: str, request: bytes) -> bytes:
+    """Send bytes and return what comes back until the server closes, or says no more."""
+    parts, answered = urlsplit(url), b""
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    try:
+        writer.write(request)
+        while True:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                if not (chunk := await reader.read(65_536)):
+                    return answered
+            answered += chunk
+    except (TimeoutError, ConnectionError):
+        return answered
+    finally:
+        writer.close()
 
 
 def _forms(secret: bytes) -> Iterator[bytes]:

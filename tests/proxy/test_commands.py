@@ -103,6 +103,8 @@ async def test_a_whole_key_that_was_found_can_be_revoked_by_itself(stage: Stage)
     assert (exit_code, "vk_test_0000000000" in refusal["error"]) == (4, True)
     exit_code, _ = await type_json("vault", "revoke", "--reason", "nothing named")
     assert exit_code == 2
+    exit_code, refusal = await type_json("vault", "revoke", issued["key_id"], "--reason", "  ")
+    assert (exit_code, "say why" in refusal["error"]) == (2, True)
 
 
 async def test_the_proxy_is_a_process_of_its_own(stage: Stage, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from activities.crash_points import ProxyPoint
 from deploy.postgres import Database
+from tests.forking import Nursery
 from tests.proxy.stage import Caller, Said, issue
-from tests.proxy.two_proxies import Nursery, TwoProxies, open_two_proxies
+from tests.proxy.two_proxies import TwoProxies, open_two_proxies
 from workflows.domain.vault_keys import parse_vault_key
 
 GOOD, BAD = "pm_card_visa_k", "pm_card_chargeCustomerFail_k"

@@ -1,6 +1,7 @@
 """What goes through: the SDK's calls as they are, headers, streams; and what the proxy says itself."""
 
 import asyncio
+import json
 import logging
 import time
 from typing import Any
@@ -10,7 +11,7 @@ import stripe
 from aiohttp import web
 
 from deploy.postgres import Database
-from tests.proxy.stage import CARD, CUSTOMER, REAL_KEY, Stage, open_stage, proxy_settings
+from tests.proxy.stage import ACCOUNT, CARD, CUSTOMER, REAL_KEY, Stage, open_stage, proxy_settings
 from tests.stripe_sim.conftest import open_client
 from worker.proxy.server import open_proxy
 from workflows.domain.answer import Answer, Transport
@@ -131,6 +132,31 @@ async def test_an_answer_that_never_comes_is_unknown(database: Database) -> None
         assert "Stripe-Should-Retry" not in said.headers
         assert said.headers["Request-Id"].startswith("req_proxy_")
         assert (await stage.settled_standing())["held_minor"] == 1_000
+
+
+async def test_an_account_whose_requests_hang_starves_nobody(database: Database) -> None:
+    """It gets half of the connections and then 429 for what was not sent; another account pays meanwhile."""
+    keys = json.dumps({ACCOUNT: REAL_KEY, "acct_other": "sk_test_theOtherOne"})
+    async with open_stage(database, connections=8, account_keys=keys, stripe_secret_key=None) as stage:
+        stage.sim.seed(CUSTOMER, CARD)
+        slow = {"match": {"method": "GET", "path": "/customers"}, "effect": {"kind": "delay", "seconds": 1}}
+        stage.sim.set_faults({"name": "slow", "place": "before", **slow})
+        stuck = await stage.caller_with({"usd": 1_000})
+        other = await stage.caller_with({"usd": 1_000}, account="acct_other")
+        async with asyncio.TaskGroup() as group:
+            hanging = [group.create_task(stuck.get("/v1/customers")) for _ in range(12)]
+            refused = 0
+            for answer in asyncio.as_completed(hanging):
+                said = await answer
+                assert (said.status, said.code, said.headers["Stripe-Should-Retry"]) == (
+                    429, "account_busy", "true",
+                )  # fmt: skip
+                if (refused := refused + 1) == 8:
+                    break
+            assert (await other.get("/v1/balance")).status == 200
+            assert sum(task.done() for task in hanging) == refused
+        assert sorted(task.result().status for task in hanging) == [200] * 4 + [429] * 8
+        assert (await stuck.get("/v1/balance")).status == 200
 
 
 async def test_a_request_past_its_time_is_not_sent(stage: Stage) -> None:

@@ -39,7 +39,7 @@ async def test_a_new_key_in_the_file_is_taken_up(stage: Stage, tmp_path: Path) -
 
 async def test_a_401_and_a_signal_have_the_command_run_again(stage: Stage, tmp_path: Path) -> None:
     """A command's key is asked for again when Stripe rejects the old one, and when told to."""
-    file = tmp_path / "printed"
+    file = tmp_path / "printed.key"
     file.write_text("sk_test_old")
     key = await stage.issue({"usd": 1_000})
     settings = proxy_settings(

@@ -98,6 +98,19 @@ async def test_a_create_that_left_no_trace_is_held(stage: Stage) -> None:
     assert (await stage.standing())["held_minor"] == 1_000
 
 
+async def test_a_refund_that_nobody_answered_for_is_found_by_its_key(stage: Stage) -> None:
+    """The lost answer of a refund: the event of its making shows the key, and what it gave back counts."""
+    paid = await (await stage.caller_with({"usd": 1_000})).pay(1_000, name="a")
+    stage.sim.set_faults(_lose("after", "^/v1/refunds$"))
+    caller = await stage.caller_with({"usd": 700})
+    refund = {"payment_intent": paid.body["id"], "amount": 600}
+    assert (await caller.post("/v1/refunds", refund, Idempotency_Key="r")).status == 504
+    budget = "SELECT settled_minor, held_minor FROM vault_budgets WHERE cap_minor = 700"
+    assert [tuple(row) for row in await stage.fetch(budget)] == [(0, 600)]
+    await _sweep(stage)
+    assert [tuple(row) for row in await stage.fetch(budget)] == [(600, 0)]
+
+
 async def test_two_sweeps_do_not_ask_twice(stage: Stage) -> None:
     """What one process has taken, another leaves alone for a while."""
     stage.sim.set_faults(_lose("before"))
@@ -126,7 +139,7 @@ async def test_the_proxys_role_can_do_nothing_but_count(stage: Stage) -> None:
         "DELETE FROM vault_open",
         "UPDATE vault_keys SET revoked_at = NULL",
         "INSERT INTO vault_alarms (at, account, intent, kind) VALUES (now(), 'a', 'b', 'c')",
-        "SELECT vault_hold('a', 'b', 'c', 1, 'usd')",
+        "SELECT vault_hold(NULL, 'b', 1, 'usd')",
         "SELECT vault_count('a', 'b')",
         "SELECT move_ledger_clock(1, NULL)",
     ]

@@ -5,10 +5,8 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,24 +15,11 @@ import asyncpg
 
 from deploy.postgres import Database
 from deploy.stripe_sim.testing import RunningSim, running_sim
+from tests.forking import Forked, Nursery
 from tests.proxy.stage import REAL_KEY, Caller
 
-ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30.0
-
-
-@dataclass
-class Nursery:
-    """The process that forks proxies."""
-
-    process: "subprocess.Popen[str]"
-
-    def fork(self, environment: dict[str, str], log: Path) -> int:
-        """Start a proxy and return its pid."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps({"environment": environment, "log": str(log)}), file=self.process.stdin, flush=True)
-        return int(self.process.stdout.readline())
+SWEEP_ROUNDS = 4  # what nobody named is found, then looked at, then its charges are
 
 
 @dataclass
@@ -46,7 +31,7 @@ class ProxyProcess:
     environment: dict[str, str]
     nursery: Nursery
     port: int = 0
-    pid: int | None = None
+    process: Forked | None = None
 
     @property
     def url(self) -> str:
@@ -56,7 +41,7 @@ class ProxyProcess:
     @property
     def lives(self) -> bool:
         """Whether it runs."""
-        return self.pid is not None and Path(f"/proc/{self.pid}").exists()
+        return self.process is not None and self.process.returncode is None
 
     async def start(self, **more: str) -> None:
         """Start it and wait until it serves."""
@@ -69,7 +54,8 @@ class ProxyProcess:
             "CHARGEONCE_PROXY_READY_FILE": str(ready),
             **more,
         }
-        self.pid = self.nursery.fork(environment, self.folder / f"{self.name}.log")
+        log = self.folder / f"{self.name}.log"
+        self.process = self.nursery.fork("tests.proxy.dying_proxy:main", environment=environment, output=log)
         async with asyncio.timeout(START_SECONDS):
             while not ready.exists() or not ready.read_text():
                 assert self.lives, self.log()
@@ -78,15 +64,14 @@ class ProxyProcess:
 
     async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End it with SIGKILL."""
-        if self.lives and self.pid is not None:
-            os.kill(self.pid, number)
+        if self.process is not None:
+            self.process.send_signal(number)
         await self.wait_for_death()
 
     async def wait_for_death(self) -> None:
         """Wait until it is gone."""
-        async with asyncio.timeout(START_SECONDS):
-            while self.lives:  # noqa: ASYNC110 - it is another process's child
-                await asyncio.sleep(0.002)
+        if self.process is not None:
+            await asyncio.wait_for(self.process.wait(), START_SECONDS)
 
     def log(self) -> str:
         """What it wrote."""
@@ -122,21 +107,36 @@ class TwoProxies:
             self.kills += 1
             await victim.start()
 
-    async def sweep(self, budgets: list[str], *, patience_seconds: float = START_SECONDS) -> None:
-        """Have the proxies look at everything that these budgets hold, until nothing is or patience ends."""
-        deadline = asyncio.get_running_loop().time() + patience_seconds
+    async def sweep(self, budgets: list[str], *, rounds: int = SWEEP_ROUNDS) -> None:
+        """Have the proxies look at all that these budgets hold, so often unless it is settled before."""
         held = "held_minor > 0 AND budget = ANY ($1)"
-        while await self.owner.fetchval(f"SELECT count(*) FROM vault_intents WHERE {held}", budgets):
+        for _ in range(rounds):
             async with self.owner.acquire() as connection, connection.transaction():
                 await connection.execute("SELECT vault_take_turn()")
                 await connection.execute(
                     "UPDATE vault_intents SET looks = 0, next_look_at = ledger_now() - interval '1 hour'"
-                    f" WHERE {held} AND looks > 0",
+                    f" WHERE {held}",
                     budgets,
                 )
-            if asyncio.get_running_loop().time() > deadline:
+                since = await connection.fetchval("SELECT last_value FROM vault_call_order")
+            await self._until(
+                f"SELECT NOT EXISTS (SELECT FROM vault_intents WHERE {held} AND looks = 0)", budgets
+            )
+            # A look asks Stripe page by page: none is under way once all asked for has its answer, twice.
+            for _ in range(2):
+                await self._until(
+                    "SELECT NOT EXISTS (SELECT FROM vault_calls c LEFT JOIN vault_answers a USING (call_id)"
+                    " WHERE c.key_id IS NULL AND c.seq > $1 AND a.call_id IS NULL)",
+                    since,
+                )
+                await self.recorded()
+            if not await self.owner.fetchval(f"SELECT count(*) FROM vault_intents WHERE {held}", budgets):
                 return
-            await asyncio.sleep(0.05)
+
+    async def _until(self, question: str, argument: object) -> None:
+        async with asyncio.timeout(START_SECONDS):
+            while not await self.owner.fetchval(question, argument):  # noqa: ASYNC110 - nobody signals
+                await asyncio.sleep(0.02)
 
     async def recorded(self) -> None:
         """Wait until every answer that a living proxy has is in the ledger."""
@@ -152,23 +152,13 @@ def proxy_environment(database: Database, sim_url: str) -> dict[str, str]:
     """What a proxy process needs in its environment."""
     return {
         "CHARGEONCE_PROXY_DATABASE_URL": database.proxy_url,
-        "CHARGEONCE_PROXY_TIMEOUT_SECONDS": "2",
+        "CHARGEONCE_PROXY_TIMEOUT_SECONDS": "8",
         "CHARGEONCE_PROXY_SWEEP_SECONDS": "0.2",
         "CHARGEONCE_PROXY_UNKNOWN_AFTER_SECONDS": "0",
         "CHARGEONCE_PROXY_DATABASE_CONNECTIONS": "3",
         "CHARGEONCE_STRIPE_API_BASE": sim_url,
         "STRIPE_SECRET_KEY": REAL_KEY,
     }
-
-
-@contextmanager
-def open_nursery() -> Iterator[Nursery]:
-    """Yield a process that forks proxies."""
-    command = (sys.executable, "-m", "tests.proxy.nursery")
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        yield Nursery(process)
 
 
 @asynccontextmanager

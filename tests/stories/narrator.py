@@ -7,16 +7,15 @@ import asyncio
 import json
 import os
 import shlex
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from activities.ledger.database import open_pool
 from activities.ledger.runs import RunLedger
+from tests.forking import Nursery
 from worker.run_view import SETTLED_COUNTS, view_run
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 COMMAND_SECONDS = 90.0
 UNTIL_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 0.1
@@ -28,13 +27,14 @@ Document = dict[str, Any]
 class Narrator:
     """A person at a terminal, with `chargeonce` and a home."""
 
-    def __init__(self, home: Path, database_url: str) -> None:
+    def __init__(self, home: Path, database_url: str, nursery: Nursery) -> None:
         unwanted = ("CHARGEONCE_", "STRIPE_", "TEMPORAL_")
         self._environment = {
             name: value for name, value in os.environ.items() if not name.startswith(unwanted)
         } | {"CHARGEONCE_HOME": str(home)}
         self._home = home
         self._database_url = database_url
+        self._nursery = nursery
         print()
 
     def tell(self, sentence: str) -> None:
@@ -44,24 +44,17 @@ class Narrator:
     async def types(self, command: str, *, exit_code: int = 0) -> Document:
         """Type a command, expect its exit code, and return the object that its --json prints."""
         print(f"  $ chargeonce {command.replace(f'{self._home.parent}/', '')}")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "deploy.cli",
-            *shlex.split(command),
-            "--json",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=CHECKOUT,
-            env=self._environment,
+        typed = await asyncio.to_thread(
+            self._nursery.type_command,
+            [*shlex.split(command), "--json"],
+            environment=self._environment,
+            deadline_seconds=COMMAND_SECONDS,
         )
-        out, err = await asyncio.wait_for(process.communicate(), COMMAND_SECONDS)
-        assert process.returncode == exit_code, (command, process.returncode, out.decode(), err.decode())
-        assert b"Traceback" not in err, err.decode()
-        document: Document = json.loads(out)
+        assert typed.returncode == exit_code, typed
+        assert "Traceback" not in typed.stderr, typed
+        document: Document = json.loads(typed.stdout)
         if exit_code:
-            print(f"    exit {exit_code}: {document['error']}")
+            print(f"    exit {exit_code}: {document.get('error', 'see above')}")
         return document
 
     async def looks_at(self, run: str) -> Document:

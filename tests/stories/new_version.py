@@ -4,7 +4,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.stories.narrator import CHECKOUT
+from tests.forking import CHECKOUT
 
 PACKAGES = ("workflows", "activities", "worker", "deploy")
 REASON = 'reason="planned"'

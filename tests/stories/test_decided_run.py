@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.devstack import StackOptions, running_stack
+from tests.forking import Nursery
 from tests.stories.listener import listening
 from tests.stories.narrator import Document, Narrator, until
 from tests.stories.new_version import REASON_OF_VERSION_2, build_version_2
@@ -18,7 +19,7 @@ CANARY = 20
 RATE_PER_SECOND = 12  # slow enough for decisions to come in the middle
 
 
-async def test_a_run_that_people_decide(tmp_path: Path) -> None:
+async def test_a_run_that_people_decide(tmp_path: Path, nursery: Nursery) -> None:
     """People preview, approve, hold, mend and cancel a run, and every line ends once with a reason."""
     async with listening(fails=2) as listener:
         options = StackOptions(
@@ -39,7 +40,7 @@ async def test_a_run_that_people_decide(tmp_path: Path) -> None:
         )
         home = tmp_path / "home"
         async with running_stack(home, options) as stack:
-            narrator = Narrator(home, stack.info.database_url)
+            narrator = Narrator(home, stack.info.database_url, nursery)
             known, march, april = write_sources(tmp_path)
             await narrator.types(f"sim seed {known}")
             plan_hash = await preview_and_approve(narrator, march)

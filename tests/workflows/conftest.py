@@ -6,6 +6,7 @@ import pytest
 
 from deploy.temporal_server import TemporalServer
 from tests.conftest import FAST_CONTINUE_AS_NEW, drive
+from tests.secret_watch import refuse_secrets_in_histories
 from tests.workflows.fake_ledger import FakeLedger
 from tests.workflows.stage import Stage, open_stage
 
@@ -36,6 +37,7 @@ def restless_server() -> Iterator[TemporalServer]:
         drive(server.start())
         try:
             yield server
+            drive(refuse_secrets_in_histories(server.address))
         finally:
             drive(server.stop())
 

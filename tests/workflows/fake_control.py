@@ -59,10 +59,11 @@ class FakeControlActivities(contracts.ControlActivities):
         if self._refused:
             return await self._answer("resume_run", request.run, refused=self._refused)
         if ledger.hold is not None:
-            is_canary = ledger.hold is HoldKind.CANARY
-            ledger.canary_released = ledger.canary_released or is_canary
+            judged = any(action == "canary_held" for action, _ in ledger.events)
+            releases = judged and not ledger.canary_released
+            ledger.canary_released = ledger.canary_released or releases
             ledger.hold = ledger.hold_reason = None
-            self._note("canary_released" if is_canary else "resumed", request.decision)
+            self._note("canary_released" if releases else "resumed", request.decision)
         return await self._answer("resume_run", request.run)
 
     @activity.defn(name="close_breaker")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from workflows.contracts import HoldKind, Lock, Progress
+from workflows.follow_up_contracts import FollowedUp
 
 LINES_PER_SLICE = 10
 PLAN_HASH = "0" * 64
@@ -35,6 +36,12 @@ class FakeLedger:
     failures: dict[int, int] = field(default_factory=dict)
     # When what the slices leave open becomes due, in seconds of this ledger's clock.
     due_seconds: list[float] = field(default_factory=list)
+    # What is waited for after the charging: for each, the times at which it can be looked at, by `clock`.
+    waits: list[list[float]] = field(default_factory=list)
+    follow_up_halts: list[FollowedUp] = field(default_factory=list)
+    followed_up_at: list[float] = field(default_factory=list)
+    # What the times of `waits` are counted by, where it is not this ledger's own clock.
+    tell_time: Callable[[], float] | None = None
     settle_halts: list[str | Progress] = field(default_factory=list)
     settled_at_a_time_max: int = 1_000
     # How long each slice takes, for tests in which the order of things is left to chance.
@@ -75,6 +82,10 @@ class FakeLedger:
         """The ledger's clock; it starts at zero."""
         return time.monotonic() - self._started_at + self._moved_seconds
 
+    def clock(self) -> float:
+        """What is waited for is due by this."""
+        return self.now_seconds if self.tell_time is None else self.tell_time()
+
     def move_clock(self, seconds: float) -> None:
         """Move the clock on without waking anyone, as a test or an operator does."""
         self._moved_seconds += seconds
@@ -82,7 +93,7 @@ class FakeLedger:
     @property
     def slices_open(self) -> list[int]:
         """The slices with lines that are neither charged nor canceled; settling begins when none is left."""
-        if self.phase == "settling" and not self.canceling:
+        if self.phase in {"settling", "retrying"} and not self.canceling:
             return []
         return sorted(set(range(self.slices)) - set(self.slices_charged) - set(self.slices_canceled))
 

@@ -10,6 +10,7 @@ from temporalio import activity
 
 from activities.heartbeat import heartbeats
 from tests.workflows.fake_control import fake_control_activities
+from tests.workflows.fake_follow_ups import fake_follow_up_activities
 from tests.workflows.fake_ledger import LINES_PER_SLICE, PLAN_HASH, FakeLedger
 from workflows import contracts, notify_contracts
 from workflows.contracts import (
@@ -209,6 +210,7 @@ def fake_activities(ledger: FakeLedger) -> Sequence[Callable[..., Any]]:
     runs, charges = FakeRunActivities(ledger), FakeChargeActivities(ledger)
     return [
         *fake_control_activities(ledger),
+        *fake_follow_up_activities(ledger, runs.read_due),
         FakeNotificationActivities().claim_notifications,
         runs.lock_run,
         runs.plan_run,

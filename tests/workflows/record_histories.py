@@ -105,7 +105,7 @@ async def record_failed(address: str) -> list[WorkflowHistory]:
 
 
 async def record_decided(address: str) -> list[WorkflowHistory]:
-    """Approved, held by its canary and released, paused and resumed, its cap reached and raised."""
+    """Approved, paused and resumed before its canary is judged, released, its cap reached and raised."""
     cap = Progress(halted="the cap is reached", halted_kind=HoldKind.CAP)
     ledger = FakeLedger(slices=3, approved=False, halts={2: [cap]})
     async with open_stage(address, "recorded-decided", ledger) as stage:
@@ -114,9 +114,11 @@ async def record_decided(address: str) -> list[WorkflowHistory]:
         )
         await progress_once(handle, lambda progress: progress.phase == "approve")
         approval = Approval(who=WHO, reason="the sums are right", plan_hash=PLAN_HASH)
+        ledger.slices_may_end.clear()
         await decide(handle, "approve", approval)
-        await progress_once(handle, lambda progress: progress.hold is HoldKind.CANARY)
+        await ledger.until(lambda: ledger.calls["charge_slice"] == 1)
         await decide(handle, "pause")
+        ledger.slices_may_end.set()
         await decide(handle, "resume")
         await progress_once(handle, lambda progress: progress.hold is HoldKind.CANARY)
         await decide(handle, "resume")
@@ -162,6 +164,24 @@ async def record_recovered(address: str) -> list[WorkflowHistory]:
         return await stage.histories(handle)
 
 
+async def record_retried(address: str) -> list[WorkflowHistory]:
+    """Retries over days, with a pause over one of them and a retry whose answer has to be looked up."""
+    ledger = FakeLedger(waits=[[3 * DAY, 5 * DAY], [DAY, 2 * DAY]])
+    async with open_stage(address, "recorded-retried", ledger) as stage:
+        handle = await stage.start(timing=Timing.PRODUCTION)
+        await progress_once(handle, lambda progress: progress.waiting_until_epoch_seconds is not None)
+        await decide(handle, "pause")
+        ledger.move_clock(2 * DAY)
+        await decide(handle, "resume")
+        await ledger.until(lambda: ledger.calls["follow_up_due"] == 2)
+        await progress_once(handle, lambda progress: progress.waiting_until_epoch_seconds is not None)
+        ledger.due_seconds.append(0.0)
+        ledger.move_clock(4 * DAY)
+        await tick(handle)
+        await finish(handle)
+        return await stage.histories(handle)
+
+
 async def record_two_hundred_lines(address: str) -> list[WorkflowHistory]:
     """Twenty slices of ten lines, four at once, a halted one among them and something left to settle."""
     ledger = FakeLedger(slices=20, halts={7: ["429 rate_limit"]}, due_seconds=[0.0])
@@ -182,6 +202,7 @@ RECORDINGS: dict[str, Recording] = {
     "silence": record_silence,
     "canceled": record_canceled,
     "recovered": record_recovered,
+    "retried": record_retried,
     "two_hundred_lines": record_two_hundred_lines,
 }
 

@@ -18,7 +18,7 @@ async def test_a_run_locks_plans_charges_settles_and_closes(stage: Stage, ledger
     report = await finish(await stage.start())
     assert (report.phase, report.selected, report.counts) == ("closed", 20, {"succeeded": 20})
     assert ledger.calls == Counter(
-        lock_run=1, plan_run=1, charge_slice=2, begin_settling=1, read_due=1, close_run=1
+        lock_run=1, plan_run=1, charge_slice=2, begin_settling=1, read_due=1, plan_follow_ups=1, close_run=1
     )
 
 

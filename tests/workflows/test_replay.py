@@ -68,12 +68,15 @@ SHAPES: dict[str, Callable[[WorkflowHistory], bool]] = {
     "failed": lambda history: count(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED) == 2,
     "decided": lambda history: (
         count(history, UPDATED) == 5
-        and count_scheduled(history, "read_canary") == 2
+        and count_scheduled(history, "read_canary") >= 1
         and count_scheduled(history, "raise_cap") == 1
     ),
     "silence": lambda history: count_scheduled(history, "close_breaker") == 2,
     "canceled": lambda history: count_scheduled(history, "cancel_run") == 1,
     "recovered": lambda history: count_scheduled(history, "charge_slice") == 2,
+    "retried": lambda history: (
+        count_scheduled(history, "follow_up_due") == 4 and count_scheduled(history, "settle_due") == 1
+    ),
     "two_hundred_lines": lambda history: count_scheduled(history, "charge_slice") == 21,
 }
 

@@ -18,17 +18,26 @@ from aiohttp import web
 
 from activities.crash_points import ProxyPoint, reach
 from activities.ledger.cap import ASK_FIRST, FORWARD, Admission, Ask, Told
-from worker.proxy.answers import AMBIGUOUS_REQUEST, UPSTREAM_NO_ANSWER, OwnAnswer, Refusal, own_answer
+from worker.proxy.answers import (
+    ACCOUNT_BUSY,
+    AMBIGUOUS_REQUEST,
+    PROXY_FAILED,
+    UPSTREAM_NO_ANSWER,
+    OwnAnswer,
+    Refusal,
+    own_answer,
+)
+from worker.proxy.describing import describe
 from worker.proxy.evidence import Answered, tell, tell_silence
 from worker.proxy.looking import AskedInVain, complete
 from worker.proxy.parts import Parts
 from worker.proxy.reading import NOT_AFTER, SENT_ON, Incoming, read_ask
 from worker.proxy.real_keys import RealKey
-from worker.proxy.upstream import NoAnswer, NotReached, headers_to_pass_on, read_whole
+from worker.proxy.upstream import NoAnswer, NoPlace, NotReached, headers_to_pass_on, read_whole
 from workflows.domain.cap import Outcome
 from workflows.domain.errors import NothingWasSent
 from workflows.domain.vault import Effect
-from workflows.domain.verdict import CAP_EXCEEDED, UPSTREAM_NOT_REACHED
+from workflows.domain.verdict import UPSTREAM_NOT_REACHED
 
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 LEAVE_WITHIN_SECONDS: Final = 5.0  # I6: a request leaves this soon after its commit, or not at all
@@ -51,6 +60,12 @@ def build_app(parts: Parts) -> web.Application:
     return app
 
 
+def answer_failure(status: int) -> web.Response:
+    """Return what a request gets that never came to a handler, or that the proxy failed at itself."""
+    code = PROXY_FAILED if status >= 500 else AMBIGUOUS_REQUEST
+    return _reply(own_answer(code, "" if status >= 500 else "it is no request of HTTP that Stripe takes"))
+
+
 async def _show_health(request: web.Request) -> web.Response:
     parts = request.app[PARTS]
     account, modes = parts.keys.own_account, parts.keys.modes
@@ -60,6 +75,7 @@ async def _show_health(request: web.Request) -> web.Response:
             "account": account,
             "accounts": sorted(modes),
             "mode": modes.get(account or ""),
+            "modes": modes,
             "unrecorded": parts.ledger.unrecorded,
         }
     )
@@ -116,7 +132,9 @@ class _Relay:
             )
         reach(ProxyPoint.AFTER_ADMIT)
         if admission.decision != FORWARD:
-            return self._refuse(admission.decision, self._describe(admission), admission)
+            return self._refuse(
+                admission.decision, describe(self._ask, admission, self._parts.keys.modes), admission
+            )
         key = self._parts.keys.of(admission.account or "")
         if key is None:
             return await self._take_back("the account's key has gone")
@@ -140,21 +158,33 @@ class _Relay:
         headers = {name: self._incoming.headers[name] for name in SENT_ON if name in self._incoming.headers}
         headers |= key.headers(admission.account or "")
         try:
-            async with self._parts.upstream.open(method, target, headers, body) as response:
+            async with self._parts.upstream.open(
+                method, target, headers, body, account=admission.account or ""
+            ) as response:
                 if self._may_stream(response):
                     return await self._stream(response, admission)
                 answered = await read_whole(response)
+        except NoPlace:
+            return await self._take_back("", code=ACCOUNT_BUSY)
         except NotReached as failure:
             return await self._take_back(f"Stripe can't be reached ({failure})")
         except NoAnswer as failure:
             reach(ProxyPoint.AFTER_REQUEST)
-            self._parts.ledger.record(tell_silence(self._ask, self._elapsed_ms()))
+            told = tell_silence(self._ask, self._elapsed_ms())
+            self._parts.ledger.record(told, asked_for=self._ask.intent)
             return self._refuse(UPSTREAM_NO_ANSWER, str(failure), admission)
         reach(ProxyPoint.AFTER_REQUEST)
-        told = tell(self._ask, answered, self._elapsed_ms())
         if answered.status == 401:
             self._parts.refresh_keys()
-        await self._record(told)
+        if answered.status < 400:  # runs once the reply is out, and before the next request is read
+            asyncio.get_running_loop().call_soon(self._note, answered, admission)
+        else:
+            await self._wait_for_record(self._note(answered, admission))
+        return self._pass_on(answered)
+
+    def _note(self, answered: Answered, admission: Admission) -> Told:
+        told = tell(self._ask, answered, self._elapsed_ms())
+        self._parts.ledger.record(told, asked_for=self._ask.intent)
         _log(
             self._ask,
             FORWARD,
@@ -163,7 +193,7 @@ class _Relay:
             key_id=admission.key_id,
             request_id=told.request_id,
         )
-        return self._pass_on(answered)
+        return told
 
     def _may_stream(self, response: aiohttp.ClientResponse) -> bool:
         if self._ask.effect != Effect.READ or self._ask.intent is not None or response.status >= 400:
@@ -189,37 +219,30 @@ class _Relay:
         _log(self._ask, FORWARD, self._began, status=response.status, key_id=admission.key_id)
         return reply
 
-    async def _record(self, told: Told) -> None:
-        """Have an answer recorded, behind the reply if Stripe can be asked for it again.
+    async def _wait_for_record(self, told: Told) -> None:
+        """Wait for the record of an answer, unless Stripe can be asked for it again.
 
         Of a request that was not executed Stripe shows nothing later. Had its caller been told before the row
         was committed, and the proxy died in between, the money would be held until somebody cancels.
         """
-        self._parts.ledger.record(told)
         if told.outcome is Outcome.NOT_EXECUTED and told.counts:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECORD_FIRST_SECONDS):
                     await self._parts.ledger.recorded(told.call_id)
 
-    async def _take_back(self, why: str) -> web.Response:
+    async def _take_back(self, why: str, *, code: str = UPSTREAM_NOT_REACHED) -> web.Response:
         """It was admitted and has not left: give back what was held for it."""
         told = tell_silence(self._ask, self._elapsed_ms())
-        await self._record(replace(told, outcome=Outcome.NOT_EXECUTED, code=UPSTREAM_NOT_REACHED))
-        return self._refuse(UPSTREAM_NOT_REACHED, why)
+        told = replace(told, outcome=Outcome.NOT_EXECUTED, code=code)
+        self._parts.ledger.record(told, asked_for=self._ask.intent)
+        await self._wait_for_record(told)
+        return self._refuse(code, why)
 
     def _refuse(self, code: str, detail: str, admission: Admission | None = None) -> web.Response:
         answer = own_answer(code, detail)
         key_id = admission.key_id if admission else None
         _log(self._ask, code, self._began, status=answer.status, key_id=key_id, request_id=answer.request_id)
         return _reply(answer)
-
-    def _describe(self, admission: Admission) -> str:
-        if admission.decision == CAP_EXCEEDED and admission.cap_minor is not None:
-            counted, cap, currency = admission.counted_minor, admission.cap_minor, admission.currency
-            return f"{counted} of {cap} {currency} (minor units) are counted"
-        if admission.decision == CAP_EXCEEDED:
-            return "nothing of this currency is allowed"
-        return self._ask.refused_detail
 
     def _pass_on(self, answered: Answered) -> web.Response:
         body = answered.body if answered.status < 400 else self._parts.keys.hide(answered.body)

@@ -98,7 +98,7 @@ def _shown(
 ) -> dict[str, Any] | None:
     if document is None:
         return None
-    if ask.effect == Effect.REFUND:
+    if ask.effect == Effect.REFUND or (ask.intent or "").startswith("refund:"):
         return _refund(ask, document) if error is None else None
     found = _payment_intent(document if error is None else _mapping(error.get("payment_intent")))
     if found is None:
@@ -135,11 +135,12 @@ def _refund(ask: Ask, body: Mapping[str, Any]) -> dict[str, Any] | None:
     )
     if body.get("object") != "refund" or amount is None or currency is None or status is None:
         return None
+    stands = _REFUND_STATUSES.get(status, status)
     return {
         "intent": ask.intent,
-        "intent_status": _REFUND_STATUSES.get(status, status),
+        "intent_status": stands,
         "amount": amount,
-        "amount_received": amount,
+        "amount_received": amount if stands == "succeeded" else 0,
         "currency": currency.lower(),
     }
 

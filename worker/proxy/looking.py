@@ -81,7 +81,7 @@ async def question(
     await parts.ledger.admit(ask)
     began = time.monotonic()
     try:
-        answered = await parts.upstream.send("GET", target, key.headers(account), b"")
+        answered = await parts.upstream.send("GET", target, key.headers(account), b"", account=account)
     except (NoAnswer, NotReached) as failure:
         parts.ledger.record(tell_silence(ask, round((time.monotonic() - began) * 1000, 3)))
         raise AskedInVain(f"Stripe did not answer ({failure})") from None

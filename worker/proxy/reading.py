@@ -41,6 +41,7 @@ _SINGLE: Final = (*SENT_ON, "Authorization", "Stripe-Account", "Content-Length",
 _KEY_VALUE = re.compile(r"[!-~]{1,255}")
 _ACCOUNT = re.compile(r"[A-Za-z0-9_]{1,255}")
 _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?", re.ASCII)
+_KEY_LIKE = re.compile(r"(?<![0-9A-Za-z])(?:[srpv]k|whsec)_[0-9A-Za-z_]{5,}")  # a mistake, and paths are kept
 _QUERY = re.compile(r"[!-~]*")
 
 
@@ -67,12 +68,12 @@ def read_ask(incoming: Incoming, now_epoch_seconds: float) -> Ask:
     """
     key = parse_vault_key(_bearer(incoming.headers) or "")
     if key is None:
-        raise Refusal(VAULT_KEY_UNKNOWN, "this is no vault key: ask whoever runs the proxy for one")
+        raise Refusal(VAULT_KEY_UNKNOWN, _what_came_instead(incoming.headers))
     ask = Ask(
         call_id=str(uuid.uuid4()),
         key_sha256=key.sha256.hex(),
         method=incoming.method[:16],
-        path=incoming.path[:500],
+        path=_KEY_LIKE.sub("(key)", incoming.path[:500]),
     )
     try:
         _check_headers(incoming, now_epoch_seconds)
@@ -90,6 +91,14 @@ def read_ask(incoming: Incoming, now_epoch_seconds: float) -> Ask:
         return replace(ask, refused=AMBIGUOUS_REQUEST, refused_detail=str(trouble))
     except Refusal as refusal:
         return replace(ask, refused=refusal.code, refused_detail=refusal.detail)
+
+
+def _what_came_instead(headers: CIMultiDictProxy[str]) -> str:
+    if "Authorization" not in headers:
+        return "the request carries none"
+    if (_bearer(headers) or "").startswith(("sk_", "rk_", "pk_")):
+        return "a Stripe key opens nothing here; whoever runs the proxy issues vault keys (vk_...)"
+    return "what the request carries is none (vk_test_... or vk_live_..., whole)"
 
 
 def _bearer(headers: CIMultiDictProxy[str]) -> str | None:

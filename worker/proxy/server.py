@@ -9,11 +9,10 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiohttp import web
-
 from activities.ledger.cap import CapLedger
 from activities.ledger.database import open_pool
-from worker.proxy.app import build_app
+from worker.listening import DRAIN_SECONDS, listening
+from worker.proxy.app import answer_failure, build_app
 from worker.proxy.evidence import read_json
 from worker.proxy.parts import Parts
 from worker.proxy.real_keys import RealKey, RealKeys
@@ -24,8 +23,6 @@ from worker.proxy.upstream import NoAnswer, NotReached, Upstream, open_upstream
 from workflows.domain.errors import RefusedToStart
 from workflows.domain.vault_keys import Mode
 
-KEEPALIVE_SECONDS = 75.0
-DRAIN_SECONDS = 10.0
 WATCH_SECONDS = 1.0
 WHOSE_PAUSES_SECONDS = (0.2, 0.5, 1.0)
 
@@ -60,9 +57,14 @@ async def open_parts(settings: ProxySettings) -> AsyncIterator[Parts]:
         open_pool(
             settings.database_url.get_secret_value(), connections=settings.database_connections
         ) as pool,
-        open_upstream(settings.stripe_api_base, timeout_seconds=settings.timeout_seconds) as upstream,
+        open_upstream(
+            settings.stripe_api_base,
+            timeout_seconds=settings.timeout_seconds,
+            connections=settings.connections,
+        ) as upstream,
     ):
         ledger = CapLedger(pool)
+        await ledger.refuse_wrong_role()
         keys = RealKeys(settings, lambda secret: _ask_whose(upstream, secret))
         await keys.read()
         ledger.accounts = keys.modes
@@ -85,7 +87,14 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[tuple[str, "Refre
             )
             tasks.append(asyncio.create_task(sweeping))
         try:
-            async with _serve(parts, settings.host, settings.port) as url:
+            async with listening(
+                build_app(parts),
+                "the proxy",
+                settings.host,
+                settings.port,
+                answer=answer_failure,
+                log=_LOG,
+            ) as url:
                 yield url, parts.refresh_keys
         finally:
             for task in tasks:
@@ -99,30 +108,12 @@ async def _watch(refresh: Refresh) -> None:
         refresh.if_file_changed()
 
 
-@asynccontextmanager
-async def _serve(parts: Parts, host: str, port: int) -> AsyncIterator[str]:
-    runner = web.AppRunner(
-        build_app(parts), access_log=None, keepalive_timeout=KEEPALIVE_SECONDS, shutdown_timeout=DRAIN_SECONDS
-    )
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port, backlog=1024)
-        try:
-            await site.start()
-        except OSError as error:
-            raise RefusedToStart(f"the proxy can't listen on {host}:{port}: {error.strerror}") from None
-        bound = runner.addresses[0][1]
-        yield f"http://{host}:{bound}"
-    finally:
-        await runner.cleanup()
-
-
 async def _ask_whose(upstream: Upstream, secret: str) -> str:
     headers = RealKey(secret, Mode.TEST, connected=False).headers("")
     why = ""
     for pause_seconds in (*WHOSE_PAUSES_SECONDS, None):
         try:
-            answered = await upstream.send("GET", "/v1/account", headers, b"")
+            answered = await upstream.send("GET", "/v1/account", headers, b"", account="")
         except (NoAnswer, NotReached) as failure:
             why = f"Stripe does not answer ({failure})"
         else:

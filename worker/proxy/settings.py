@@ -8,6 +8,11 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from workflows.domain.errors import RefusedToStart
 
+NO_LEDGER = (
+    "CHARGEONCE_PROXY_DATABASE_URL is not set: where the ledger is, as a role of the proxy's own, such as "
+    "postgresql://cap:...@127.0.0.1/ledger (`chargeonce migrate --proxy-role cap` grants it what it needs)"
+)
+
 
 def _also(name: str) -> AliasChoices:
     return AliasChoices(f"CHARGEONCE_PROXY_{name}", f"CHARGEONCE_{name}")
@@ -46,6 +51,8 @@ class ProxySettings(BaseSettings):
     """Said out loud: a live key moves real money."""
     timeout_seconds: float = Field(default=20.0, gt=0, le=120)
     """A little longer than the clients' own, so that they give up first and the answer is still recorded."""
+    connections: int = Field(default=512, ge=8, le=65_535)
+    """To Stripe, for all accounts; one account gets another only while it holds fewer than are free."""
     database_connections: int = Field(default=6, ge=2, le=100)
     sweep_seconds: float = Field(default=60.0, ge=0)
     """How often unknown outcomes are looked up; 0 never does."""
@@ -70,6 +77,14 @@ def load_proxy_settings(*, live: bool = False) -> ProxySettings:
     try:
         settings = ProxySettings()
     except ValidationError as error:
-        names = ", ".join(sorted({str(part["loc"][0]) for part in error.errors() if part["loc"]}))
-        raise RefusedToStart(f"settings of the proxy are missing or can't be right: {names}") from None
+        faults = {str(part["loc"][0]): part["type"] for part in error.errors() if part["loc"]}
+        wrong = sorted(_variable_of(name) for name, kind in faults.items() if kind != "missing")
+        raise RefusedToStart(
+            f"the value of {', '.join(wrong)} can't be right" if wrong else NO_LEDGER
+        ) from None
     return settings.model_copy(update={"live": True}) if live else settings
+
+
+def _variable_of(location: str) -> str:
+    name = location.upper()
+    return name if name.startswith(("STRIPE_", "CHARGEONCE_")) else f"CHARGEONCE_PROXY_{name}"

@@ -3,15 +3,16 @@
 - A PaymentIntent is retrieved. Paid settles it, canceled releases it.
 - One that could be confirmed again is released only when its failed charges show that every open confirm was
   executed and declined: a request that no answer came to may still be executed, or rolled forward late.
-- A create that confirmed at once is looked for among the events, the only place where Stripe shows a key.
-- A refund without an answer stays held: its key can be sent again within the window, or a person decides.
+- A create that confirmed at once, and a refund, are looked for among the events, the only place where Stripe
+  shows a key. One that is not there proves nothing: it stays held. Its key can be sent again within the
+  window.
 """
 
 import asyncio
 import json
 import logging
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from activities.ledger.cap import Told, Unresolved
 from worker.proxy.evidence import read_json, tell
@@ -27,6 +28,18 @@ EVENT_SPAN_SECONDS = 3_600
 EVENT_PAGES_MAX = 20
 SKEW_SECONDS = 120
 
+
+class _Made(NamedTuple):
+    """Where what a key made shows up."""
+
+    event: str
+    path: str
+
+
+_MADE_BY_KEY = {
+    "create": _Made("payment_intent.created", "/v1/payment_intents"),
+    "refund": _Made("refund.created", "/v1/refunds"),
+}
 _LOG = logging.getLogger("chargeonce.proxy")
 
 
@@ -62,12 +75,11 @@ async def settle_unknown(parts: Parts, *, older_than_seconds: float) -> int:
 
 async def _look_at(parts: Parts, found: Unresolved) -> None:
     intent = found.intent
-    if intent.startswith("refund:"):
-        return
-    if intent.startswith("create:"):
-        named = await _find_created(parts, found)
-        if named is not None:
-            await _name(parts, found, named)
+    kind, colon, key = intent.partition(":")
+    if colon:
+        made = _MADE_BY_KEY[kind]
+        if (named := await _find_made(parts, found, key, made.event)) is not None:
+            await _retrieve(parts, found, made.path, named)
         return
     ask, answered = await question(
         parts, found.account, f"/v1/payment_intents/{intent}", intent=intent, effect=Effect.READ
@@ -94,14 +106,11 @@ async def _match_charges(parts: Parts, found: Unresolved) -> None:
     await _record(parts, told)
 
 
-async def _find_created(parts: Parts, found: Unresolved) -> dict[str, Any] | None:
-    """Return the PaymentIntent that a key created, by the events of its hour; None proves nothing."""
-    key = found.intent.removeprefix("create:")
+async def _find_made(parts: Parts, found: Unresolved, key: str, event: str) -> dict[str, Any] | None:
+    """Return the object that a key made, by the events of its hour; None proves nothing."""
     opened = (found.opened_at or datetime.now(UTC)).timestamp()
     span = f"created[gte]={int(opened) - SKEW_SECONDS}&created[lte]={int(opened) + EVENT_SPAN_SECONDS}"
-    target = f"/v1/events?type=payment_intent.created&limit=100&{span}".replace("[", "%5B").replace(
-        "]", "%5D"
-    )
+    target = f"/v1/events?type={event}&limit=100&{span}".replace("[", "%5B").replace("]", "%5D")
     after = ""
     for _ in range(EVENT_PAGES_MAX):
         ask, answered = await question(parts, found.account, target + after, effect=Effect.READ)
@@ -118,13 +127,13 @@ async def _find_created(parts: Parts, found: Unresolved) -> dict[str, Any] | Non
     return None
 
 
-async def _name(parts: Parts, found: Unresolved, created: dict[str, Any]) -> None:
-    """Retrieve what a key created, as the answer to its create."""
-    named = created.get("id")
+async def _retrieve(parts: Parts, found: Unresolved, path: str, made: dict[str, Any]) -> None:
+    """Retrieve what a key made, as the answer to its request."""
+    named = made.get("id")
     if not isinstance(named, str) or not named.replace("_", "").isalnum():
         return
     ask, answered = await question(
-        parts, found.account, f"/v1/payment_intents/{named}", intent=found.intent, effect=Effect.READ
+        parts, found.account, f"{path}/{named}", intent=found.intent, effect=Effect.READ
     )
     await _record(parts, tell(ask, answered, 0.0))
 

@@ -37,6 +37,8 @@ class PaymentIntent:
     latest_charge: str | None = None
     last_error_code: str | None = None
     last_decline_code: str | None = None
+    last_advice_code: str | None = None
+    last_network_advice_code: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -61,6 +63,8 @@ class Answer:
     code: str | None = None
     decline_code: str | None = None
     advice_code: str | None = None
+    network_decline_code: str | None = None
+    network_advice_code: str | None = None
     message: str | None = None
     replayed: bool = False
     request_id: str | None = None

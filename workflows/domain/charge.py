@@ -90,6 +90,8 @@ class FrozenKey:
     """Stripe has replayed an answer under this key: it has run, and not to a success."""
     open_sends: int
     """How many of them have no answer that says what they did: none, an unknown one, or an outdated one."""
+    earlier_open_sends: int
+    """The same of the operation's earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,8 @@ class Intent:
     fingerprint: Fingerprint
     intended_epoch_seconds: float
     first_send: bool
-    """No other attempt of this operation, at any version, can have done anything: there is none, or Stripe
-    (or the failed connection) said of each that it was not executed."""
+    """No other attempt of this operation, at any version, can still do anything: there is none, or an answer
+    of Stripe's (or the failed connection) said of each what it did."""
 
 
 @dataclass(frozen=True, slots=True)

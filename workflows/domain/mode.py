@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from workflows.domain.states import IN_FLIGHT, NOT_STARTED, State
 
-CHARGING_PHASES = frozenset({"charging", "settling"})
+CHARGING_PHASES = frozenset({"charging", "settling", "retrying"})
 
 
 class Mode(StrEnum):

@@ -73,7 +73,7 @@ def find_created(
     ours = [intent for intent in lookup.payment_intents if intent.charge_id == expected.charge_id]
     paid = [intent for intent in ours if intent.status in PAID_STATUSES]
     if paid:
-        return _paid(paid)
+        return settled_by_payment(paid)
     current = [intent for intent in ours if _is_current(intent, expected, cancel_intended)]
     if current:
         return Adopt(current[0], "found by identity, create key and frozen parameters")
@@ -83,7 +83,8 @@ def find_created(
     return NotSettled("no PaymentIntent of this version at Stripe")
 
 
-def _paid(paid: Sequence[PaymentIntent]) -> Settled:
+def settled_by_payment(paid: Sequence[PaymentIntent]) -> Settled:
+    """Return what paid or processing PaymentIntents of one identity, at least one, settle."""
     first = min(
         paid, key=lambda intent: (intent.status != "succeeded", intent.created_epoch_seconds, intent.id)
     )

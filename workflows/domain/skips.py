@@ -15,9 +15,27 @@ class SkipReason(StrEnum):
     SEVERAL_PAYMENT_METHODS = "several_payment_methods"
     CUSTOMER_DELETED = "customer_deleted"
     CUSTOMER_MISSING = "customer_missing"
-    ALREADY_CHARGED = "already_charged"  # by another run of the period, which the detail names
+    # Another run of the period has the line, and keeps it: the detail names the run and the line's state.
+    ALREADY_CHARGED = "already_charged"  # paid, or on its way
+    IN_ANOTHER_RUN = "in_another_run"  # that run is still at it
+    WAITING_FOR_RETRY = "waiting_for_retry"
+    WAITING_FOR_CUSTOMER = "waiting_for_customer"
+    IN_REVIEW = "in_review"  # people have to look at it first
+    UNDETERMINED = "undetermined"  # a request for it may still be running
     CURRENCY_UNSUPPORTED = "currency_unsupported"
     CAN_NOT_BE_BILLED = "can_not_be_billed"  # the detail says what is wrong with the row
+
+
+KEPT_BY_ANOTHER_RUN = frozenset(
+    {
+        SkipReason.ALREADY_CHARGED,
+        SkipReason.IN_ANOTHER_RUN,
+        SkipReason.WAITING_FOR_RETRY,
+        SkipReason.WAITING_FOR_CUSTOMER,
+        SkipReason.IN_REVIEW,
+        SkipReason.UNDETERMINED,
+    }
+)
 
 
 class AmountRule:

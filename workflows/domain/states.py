@@ -7,10 +7,12 @@ recovery decide, this table only says whether the step is legal.
 **Theory of operation.** A charge is *planned*; its PaymentIntent is being created (*creating*), exists
 unconfirmed (*prepared*), is being confirmed (*confirming*). `creating`, `confirming` and `canceling` are in
 flight: a request has left or may have left, and only Stripe can say what it did. A settled charge stays
-where it is, with one exception that Stripe may impose from outside: a frozen request that lands late, or a
-500 that is rolled forward, can pay a PaymentIntent that we had given up. The truth wins, so every state but
-`skipped` may become `succeeded` or `processing`; from `refused`, `canceled` and `review` that raises an
-alarm (`SURPRISES`). `succeeded` is never left: refunds and disputes are recorded beside it (invariant I8).
+where it is, with two exceptions. A later run may take a charge over that ended without success: it is
+*planned* again, with its keys and its PaymentIntent as they were (`workflows.domain.reopen` says what comes
+first then). And Stripe may impose one from outside: a frozen request that lands late, or a 500 that is rolled
+forward, can pay a PaymentIntent that we had given up. The truth wins, so every state but `skipped` may become
+`succeeded` or `processing`; from `refused`, `canceled` and `review` that raises an alarm (`SURPRISES`).
+`succeeded` is never left: refunds and disputes are recorded beside it (invariant I8).
 """
 
 from collections.abc import Mapping
@@ -46,7 +48,9 @@ SETTLED = frozenset(State) - NOT_STARTED - IN_FLIGHT
 
 # The ordinary steps: what we do, and what Stripe answers to it.
 _STEPS: Mapping[State, frozenset[State]] = {
-    S.PLANNED: frozenset({S.CREATING, S.CANCELED, S.SKIPPED}),
+    S.PLANNED: frozenset(
+        {S.CREATING, S.CONFIRMING, S.CANCELING, S.CANCELED, S.SKIPPED, S.NEEDS_CUSTOMER, S.REVIEW}
+    ),
     S.CREATING: frozenset(
         {S.PREPARED, S.DECLINED, S.NEEDS_CUSTOMER, S.REFUSED, S.REVIEW, S.CANCELING, S.CANCELED}
     ),
@@ -55,11 +59,11 @@ _STEPS: Mapping[State, frozenset[State]] = {
         {S.SUCCEEDED, S.PROCESSING, S.DECLINED, S.NEEDS_CUSTOMER, S.REFUSED, S.REVIEW}
         | {S.CANCELING, S.CANCELED, S.CREATING}
     ),
-    S.CANCELING: frozenset({S.CANCELED, S.DECLINED, S.NEEDS_CUSTOMER, S.REVIEW}),
+    S.CANCELING: frozenset({S.CANCELED, S.PLANNED, S.DECLINED, S.NEEDS_CUSTOMER, S.REVIEW}),
     S.PROCESSING: frozenset({S.SUCCEEDED, S.DECLINED, S.NEEDS_CUSTOMER, S.CANCELED, S.REVIEW}),
-    S.DECLINED: frozenset({S.CONFIRMING, S.CREATING, S.CANCELING, S.CANCELED, S.REVIEW}),
-    S.NEEDS_CUSTOMER: frozenset({S.CONFIRMING, S.CANCELING, S.CANCELED, S.DECLINED, S.REVIEW}),
-    S.REFUSED: frozenset({S.CREATING, S.CONFIRMING, S.CANCELING, S.CANCELED}),
+    S.DECLINED: frozenset({S.PLANNED, S.CONFIRMING, S.CREATING, S.CANCELING, S.CANCELED, S.REVIEW}),
+    S.NEEDS_CUSTOMER: frozenset({S.PLANNED, S.CONFIRMING, S.CANCELING, S.CANCELED, S.DECLINED, S.REVIEW}),
+    S.REFUSED: frozenset({S.PLANNED, S.CREATING, S.CONFIRMING, S.CANCELING, S.CANCELED}),
     S.REVIEW: frozenset({S.CANCELING, S.CANCELED, S.DECLINED}),
     S.CANCELED: frozenset({S.CREATING, S.PLANNED}),
     S.SKIPPED: frozenset({S.PLANNED}),

@@ -5,9 +5,11 @@ count it: charges, transfers, payouts, invoices, checkout and everything of the 
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
+from urllib.parse import unquote_to_bytes
 
 ID = "{id}"
 
@@ -113,15 +115,44 @@ SCOPES: Mapping[Scope, frozenset[str]] = MappingProxyType(
 )
 """What each scope may call. A custom key may have any part of the catalog."""
 
-# What can stand in a path without two readers disagreeing about it: no dots, no slash or backslash in
-# disguise, no escaped percent sign, no control characters.
-_SEGMENT = re.compile(r"(?:[A-Za-z0-9_~-]|%(?!2[EeFf5]|5[Cc]|7[Ff]|[01][0-9A-Fa-f])[2-9A-Fa-f][0-9A-Fa-f])+")
+# What may stand in a segment as it is (RFC 3986, section 3.3), but for `;` and `+`, which some readers take
+# for something else. The rest is escaped.
+_SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~=@:,!$&'()*-]|%[0-9A-Fa-f]{2})+")
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _PLAIN = re.compile(r"[A-Za-z0-9_]{1,255}")
+_PATH_STEPS = frozenset({".", ".."})
 
 
 def is_plain_path(path: str) -> bool:
     """Return whether every reader takes a raw path (without its query) apart in the same way."""
-    return path.startswith("/") and all(_SEGMENT.fullmatch(part) for part in path[1:].split("/"))
+    return path.startswith("/") and all(_is_plain(part) for part in path[1:].split("/"))
+
+
+def _is_plain(segment: str) -> bool:
+    if not _SEGMENT.fullmatch(segment):
+        return False
+    if "%" not in segment:
+        return segment not in _PATH_STEPS
+    try:
+        return can_be_asked_for(unquote_to_bytes(segment).decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def can_be_asked_for(object_id: str) -> bool:
+    """Return whether an id, percent-encoded, is one segment of a path to every reader.
+
+    It is not where a reader that unescapes once too often, or early, would see another path: a slash, a
+    backslash or a control character in it, a step up or on the spot, or what looks like an escape itself.
+    """
+    return (
+        object_id not in _PATH_STEPS
+        and object_id != ""
+        and not any(
+            character in "/\\" or unicodedata.category(character) in {"Cc", "Cs"} for character in object_id
+        )
+        and not _ESCAPE.search(object_id)
+    )
 
 
 def match_endpoint(method: str, path: str) -> tuple[str, tuple[str, ...]] | None:

@@ -12,6 +12,7 @@ from workflows.domain.keys import Operation
 from workflows.domain.states import State
 
 UPSTREAM_NOT_REACHED = "upstream_not_reached"  # the spend-cap proxy's word for "Stripe never saw it"
+PROXY_HEADER = "Chargeonce-Proxy"  # stands on answers whose `Date` is the spend-cap proxy's and not Stripe's
 CAP_EXCEEDED = "spend_cap_exceeded"  # the spend-cap proxy's own 429
 AUTHENTICATION_REQUIRED = frozenset({"authentication_required", "authentication_not_handled"})
 
@@ -99,6 +100,8 @@ def _judge_success(operation: Operation, intent: PaymentIntent | None) -> Verdic
 def judge_status(operation: Operation, intent: PaymentIntent) -> Verdict:
     """Return what a PaymentIntent's status proves as the fresh answer to `operation`."""
     status = intent.status
+    if status == "canceled":
+        return _proved(State.CANCELED, "its PaymentIntent is canceled at Stripe")
     if status in CONCLUSIVE_STATUSES:
         return _proved(CONCLUSIVE_STATUSES[status], status)
     if status == "requires_action":

@@ -112,7 +112,8 @@ DECLARE
     recorded bigint;
 BEGIN
     PERFORM FROM billing_runs r
-      WHERE r.run_id = wanted_run_id AND r.phase IN ('planned', 'charging', 'settling') AND NOT r.canceling
+      WHERE r.run_id = wanted_run_id AND r.phase IN ('planned', 'charging', 'settling', 'retrying')
+        AND NOT r.canceling
         FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;

@@ -16,15 +16,17 @@ CREATE TABLE vault_keys (
     mode           text NOT NULL CHECK (mode IN ('test', 'live')),
     allow          text[] NOT NULL CHECK (cardinality(allow) >= 1),  -- workflows.domain.vault.ENDPOINTS
     budget         text,  -- NULL: the key moves no money
-    label          text NOT NULL DEFAULT '',
+    label          text NOT NULL DEFAULT '',  -- of a derived key: the use that it was derived for
     issued_at      timestamptz NOT NULL,
     issued_by      text NOT NULL CHECK (issued_by <> ''),
+    issued_reason  text NOT NULL DEFAULT '',  -- where somebody approved it
     expires_at     timestamptz NOT NULL,
     revoked_at     timestamptz,
     revoked_by     text,
     revoked_reason text,
-    UNIQUE (run_id, scope, serial),
+    UNIQUE (run_id, scope, label, serial),
     -- Every key of a run shares the run's budget: a second key must not double the cap.
+    -- Only what was approved apart from the plan (a refund, a resend) counts by itself.
     CONSTRAINT vault_keys_own_budget CHECK (budget IS NULL OR budget = run_id OR budget = key_id),
     CONSTRAINT vault_keys_billing_has_run CHECK (scope <> 'billing' OR (run_id IS NOT NULL AND budget = run_id)),
     CONSTRAINT vault_keys_revoked_has_reason CHECK ((revoked_at IS NULL) = (revoked_reason IS NULL))
@@ -96,7 +98,7 @@ CREATE TABLE vault_calls (
     effect          text,
     idempotency_key text,
     intent          text,
-    asked_minor     bigint,
+    asked_minor     bigint,  -- what the decision was about: named by the request, or else by the proxy's own record
     asked_currency  text,
     decision        text NOT NULL  -- forward, or the code of the refusal
 );
@@ -178,12 +180,16 @@ SELECT c.seq, c.call_id, c.called_at, c.key_id, c.run_id, c.account, c.method, c
   FROM vault_calls c LEFT JOIN vault_answers a USING (call_id);
 
 CREATE VIEW vault_standing AS
-SELECT b.budget, b.currency, b.cap_minor, b.settled_minor, b.held_minor,
+SELECT b.budget, b.currency, b.cap_minor, CASE WHEN d.over THEN 0 ELSE b.settled_minor END AS settled_minor,
+       b.held_minor,
        coalesce(h.processing_minor, 0)::bigint AS processing_minor,
        coalesce(h.unresolved_minor, 0)::bigint AS unresolved_minor,
-       b.excess_minor,
+       CASE WHEN d.over THEN 0 ELSE b.excess_minor END AS excess_minor,
        coalesce(h.open_calls, 0)::bigint AS open_calls
   FROM vault_budgets b
+ CROSS JOIN LATERAL (  -- what a daily budget had settled on an earlier day counts no more
+        SELECT b.daily AND b.day IS DISTINCT FROM (ledger_now() AT TIME ZONE 'UTC')::date AS over
+       ) d
   LEFT JOIN LATERAL (
         SELECT sum(i.held_minor) FILTER (WHERE i.status = 'processing') AS processing_minor,
                sum(i.held_minor) FILTER (WHERE o.calls > 0) AS unresolved_minor,
@@ -202,26 +208,24 @@ LANGUAGE sql IMMUTABLE AS $$ SELECT interval '23 hours 45 minutes' $$;
 CREATE FUNCTION vault_take_turn() RETURNS void
 LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(7240912) $$;
 
--- Hold `needed` for an intent in all: NULL, or why not. What is held already is not held again, whoever asks.
-CREATE FUNCTION vault_hold(wanted_account text, wanted_intent text, by_budget text, needed bigint, in_currency text)
-RETURNS text
+-- Hold `needed` for an intent in all: NULL, or why not. What is held already is not held again, whoever asks; but
+-- only the budget that holds it can hold more of it. `i`: as it stands, read in this turn.
+CREATE FUNCTION vault_hold(i vault_intents, by_budget text, needed bigint, in_currency text) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
-    i vault_intents;
-    counted_by text;
-    more bigint;
-    today date := (ledger_now() AT TIME ZONE 'UTC')::date;
+    counted_by text := CASE WHEN i.held_minor > 0 THEN i.budget ELSE by_budget END;
+    more bigint := needed - i.held_minor;
+    today date;
 BEGIN
-    SELECT * INTO STRICT i FROM vault_intents WHERE account = wanted_account AND intent = wanted_intent FOR UPDATE;
     IF by_budget IS NULL THEN
         RETURN 'no_budget';
-    END IF;
-    IF i.held_minor > 0 AND i.held_currency <> in_currency THEN
+    ELSIF i.held_minor > 0 AND i.held_currency <> in_currency THEN
         RETURN 'currency_held';
+    ELSIF more > 0 AND counted_by <> by_budget THEN
+        RETURN 'held_by_another';
     END IF;
-    more := needed - i.held_minor;
-    counted_by := CASE WHEN i.held_minor > 0 THEN i.budget ELSE by_budget END;
     IF more > 0 THEN
+        today := (ledger_now() AT TIME ZONE 'UTC')::date;
         UPDATE vault_budgets
            SET held_minor = held_minor + more,
                settled_minor = CASE WHEN daily AND day IS DISTINCT FROM today THEN 0 ELSE settled_minor END,
@@ -238,37 +242,40 @@ BEGIN
     UPDATE vault_intents
        SET held_minor = greatest(held_minor, needed), held_currency = in_currency, budget = counted_by,
            looks = 0, next_look_at = ledger_now() + interval '2 minutes'
-     WHERE account = wanted_account AND intent = wanted_intent;
+     WHERE account = i.account AND intent = i.intent;
     RETURN NULL;
 END
 $$;
 
--- Decide on a request that moves money or changes an amount: `forward`, or why not, or `ask_first`.
-CREATE FUNCTION vault_decide(ask jsonb, k vault_keys) RETURNS text
+-- Decide on a request that moves money or changes an amount: `forward`, or why not, or `ask_first`; and about how
+-- much that was. Every writer of holds has taken its turn, so rows are read here without locking them.
+CREATE FUNCTION vault_decide(
+    ask jsonb, k vault_keys, OUT decision text, OUT needed_minor bigint, OUT needed_currency text
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     wanted text := ask ->> 'intent';
     effect text := ask ->> 'effect';
-    asked bigint := (ask ->> 'amount')::bigint;
-    asked_currency text := ask ->> 'currency';
     opens text := CASE WHEN effect IN ('change', 'increment') THEN 'amount' ELSE 'money' END;
     new_object boolean := effect IN ('create_confirmed', 'refund');
     moment timestamptz := ledger_now();
     open_money boolean;
     open_amount boolean;
     i vault_intents;
-    refusal text;
 BEGIN
-    IF effect = 'refund' AND (asked IS NULL OR asked_currency IS NULL) THEN
-        RETURN 'ask_first';
+    needed_minor := (ask ->> 'amount')::bigint;
+    needed_currency := ask ->> 'currency';
+    decision := 'ask_first';
+    IF effect = 'refund' AND (needed_minor IS NULL OR needed_currency IS NULL) THEN
+        RETURN;
     END IF;
     IF new_object OR effect = 'change' THEN
         INSERT INTO vault_intents (account, intent, first_sent_at) VALUES (k.account, wanted, moment)
         ON CONFLICT DO NOTHING;
     END IF;
-    SELECT * INTO i FROM vault_intents WHERE account = k.account AND intent = wanted FOR UPDATE;
+    SELECT * INTO i FROM vault_intents WHERE account = k.account AND intent = wanted;
     IF NOT FOUND THEN
-        RETURN 'ask_first';
+        RETURN;
     END IF;
     SELECT coalesce(bool_or(v.kind = 'money'), false),
            coalesce(bool_or(v.kind = 'amount' AND (
@@ -279,44 +286,49 @@ BEGIN
     IF new_object THEN
         IF i.held_minor > 0 OR open_money THEN
             IF i.first_sent_at <= moment - vault_window() THEN
-                RETURN 'key_outside_window';  -- Stripe may have forgotten the key and would execute it again
+                decision := 'key_outside_window';  -- Stripe may have forgotten the key and would execute it again
+                RETURN;
             END IF;
         ELSIF (i.became IS NOT NULL OR i.status IN ('succeeded', 'canceled'))
               AND i.first_sent_at > moment - vault_window() THEN
-            RETURN 'forward';  -- Stripe replays what is counted already
+            decision := 'forward';  -- Stripe replays what is counted already
+            RETURN;
         ELSE
             UPDATE vault_intents
                SET first_sent_at = moment, became = NULL, status = NULL, settled_minor = NULL, budget = NULL
              WHERE account = k.account AND intent = wanted;
         END IF;
     ELSIF i.status IN ('succeeded', 'canceled') THEN
-        RETURN 'forward';  -- for good: Stripe refuses, and nothing moves
+        decision := 'forward';  -- for good: Stripe refuses, and nothing moves
+        RETURN;
     ELSIF open_amount OR (opens = 'amount' AND open_money) THEN
-        RETURN 'lock_timeout';
+        decision := 'lock_timeout';
+        RETURN;
     ELSIF effect = 'change' THEN
-        IF i.held_minor > 0 AND asked_currency IS NOT NULL AND asked_currency <> i.held_currency THEN
-            RETURN 'currency_held';
+        IF i.held_minor > 0 AND needed_currency <> i.held_currency THEN
+            decision := 'currency_held';
+            RETURN;
         END IF;
     ELSIF i.amount_minor IS NULL OR i.currency IS NULL THEN
-        RETURN 'ask_first';
+        RETURN;
     ELSE
-        asked := CASE WHEN effect = 'confirm' THEN greatest(i.amount_minor, asked)
-                      ELSE coalesce(asked, i.amount_minor) END;
-        asked_currency := i.currency;
+        needed_minor := CASE WHEN effect = 'confirm' THEN greatest(i.amount_minor, needed_minor)
+                             ELSE coalesce(needed_minor, i.amount_minor) END;
+        needed_currency := i.currency;
     END IF;
 
     IF effect <> 'change' OR i.held_minor > 0 THEN
-        refusal := vault_hold(
-            k.account, wanted, k.budget, greatest(coalesce(asked, 0), i.held_minor),
-            coalesce(asked_currency, i.held_currency)
+        decision := vault_hold(
+            i, k.budget, greatest(coalesce(needed_minor, 0), i.held_minor),
+            coalesce(needed_currency, i.held_currency)
         );
-        IF refusal IS NOT NULL THEN
-            RETURN refusal;
+        IF decision IS NOT NULL THEN
+            RETURN;
         END IF;
     END IF;
     INSERT INTO vault_open (call_id, account, intent, kind, idempotency_key, opened_at)
     VALUES ((ask ->> 'call_id')::uuid, k.account, wanted, opens, ask ->> 'idempotency_key', moment);
-    RETURN 'forward';
+    decision := 'forward';
 END
 $$;
 
@@ -334,17 +346,19 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Decide on a batch of requests and write down each, in order. `accounts` are those that the proxy has real
--- keys for, each with its mode. A key that nobody issued and `ask_first` leave no row.
+-- keys for, each with its mode. A key that nobody issued and `ask_first` leave no row. `left_minor`, over the
+-- cap: how much the budget still allows, beyond what is held for this very intent.
 CREATE FUNCTION vault_admit(asks jsonb, accounts jsonb)
 RETURNS TABLE (
-    call_id uuid, decision text, key_id text, run_id text, account text, cap_minor bigint, counted_minor bigint,
-    currency text
+    call_id uuid, decision text, key_id text, run_id text, account text, asked_minor bigint, currency text,
+    cap_minor bigint, left_minor bigint
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     ask jsonb;
     k vault_keys;
+    needed text;
     moment timestamptz := ledger_now();
 BEGIN
     IF asks @? '$[*] ? (@.counts == true)' THEN
@@ -352,7 +366,8 @@ BEGIN
     END IF;
     FOR ask IN SELECT value FROM jsonb_array_elements(asks) LOOP
         call_id := (ask ->> 'call_id')::uuid;
-        cap_minor := NULL; counted_minor := NULL; currency := NULL;
+        asked_minor := (ask ->> 'amount')::bigint; currency := ask ->> 'currency';
+        cap_minor := NULL; left_minor := NULL;
         SELECT v.* INTO k FROM vault_keys v WHERE v.key_sha256 = decode(ask ->> 'key_sha256', 'hex');
         key_id := k.key_id; run_id := k.run_id; account := k.account;
         IF (ask ->> 'own')::boolean THEN  -- the proxy asks Stripe for itself
@@ -364,23 +379,24 @@ BEGIN
             CONTINUE;
         ELSE
             decision := vault_refuse(ask, accounts, k);
-            IF decision IS NULL THEN
-                decision := CASE WHEN (ask ->> 'counts')::boolean THEN vault_decide(ask, k) ELSE 'forward' END;
+            IF decision IS NULL AND (ask ->> 'counts')::boolean THEN
+                SELECT d.decision, d.needed_minor, d.needed_currency INTO decision, asked_minor, currency
+                  FROM vault_decide(ask, k) d;
             END IF;
+            decision := coalesce(decision, 'forward');
         END IF;
         IF decision <> 'ask_first' THEN
             INSERT INTO vault_calls (call_id, called_at, key_id, run_id, account, method, path, endpoint, effect,
                                      idempotency_key, intent, asked_minor, asked_currency, decision)
             VALUES (call_id, moment, key_id, run_id, account, ask ->> 'method', ask ->> 'path', ask ->> 'endpoint',
-                    ask ->> 'effect', ask ->> 'idempotency_key', ask ->> 'intent', (ask ->> 'amount')::bigint,
-                    ask ->> 'currency', decision);
+                    ask ->> 'effect', ask ->> 'idempotency_key', ask ->> 'intent', asked_minor, currency, decision);
         END IF;
         IF decision = 'spend_cap_exceeded' THEN
-            SELECT b.cap_minor, b.held_minor + b.settled_minor, b.currency
-              INTO cap_minor, counted_minor, currency
-              FROM vault_budgets b
-              LEFT JOIN vault_intents i ON i.account = k.account AND i.intent = ask ->> 'intent'
-             WHERE b.budget = k.budget AND b.currency = coalesce(i.currency, ask ->> 'currency');
+            needed := currency;
+            SELECT s.cap_minor, greatest(0, s.cap_minor - s.settled_minor - s.held_minor)
+              INTO cap_minor, left_minor
+              FROM vault_standing s
+             WHERE s.budget = k.budget AND s.currency = needed;
         END IF;
         RETURN NEXT;
     END LOOP;
@@ -394,11 +410,10 @@ DECLARE
     i vault_intents;
     freed bigint := 0;
     moved bigint := 0;
-    moved_currency text;
     alarms integer := 0;
     today date := (ledger_now() AT TIME ZONE 'UTC')::date;
 BEGIN
-    SELECT * INTO i FROM vault_intents WHERE account = wanted_account AND intent = wanted_intent FOR UPDATE;
+    SELECT * INTO i FROM vault_intents WHERE account = wanted_account AND intent = wanted_intent;
     IF i.status IN ('succeeded', 'canceled') THEN  -- for good: no request can move anything any more
         DELETE FROM vault_open WHERE account = wanted_account AND intent = wanted_intent;
     END IF;
@@ -407,14 +422,15 @@ BEGIN
     END IF;
     IF i.status = 'succeeded' AND i.settled_minor IS NULL THEN
         moved := i.amount_minor;
-        moved_currency := i.currency;
         freed := i.held_minor;
-        IF moved > i.held_minor OR moved_currency IS DISTINCT FROM i.held_currency THEN
+        IF moved > i.held_minor OR i.currency IS DISTINCT FROM i.held_currency THEN
+            -- Nothing held: it was declined or given up, and paid after that by somebody who has another key.
+            alarms := CASE WHEN i.held_minor > 0 THEN 1 ELSE 0 END;
             INSERT INTO vault_alarms (at, account, intent, budget, kind, detail)
-            VALUES (ledger_now(), wanted_account, wanted_intent, i.budget, 'moved_more_than_held',
-                    jsonb_build_object('moved_minor', moved, 'currency', moved_currency,
+            VALUES (ledger_now(), wanted_account, wanted_intent, i.budget,
+                    CASE WHEN i.held_minor > 0 THEN 'moved_more_than_held' ELSE 'paid_elsewhere' END,
+                    jsonb_build_object('moved_minor', moved, 'currency', i.currency,
                                        'held_minor', i.held_minor, 'held_currency', i.held_currency));
-            alarms := 1;
         END IF;
     ELSIF i.held_minor > 0 THEN
         IF i.status IN ('succeeded', 'canceled') THEN
@@ -434,19 +450,27 @@ BEGIN
        SET held_minor = held_minor - freed,
            settled_minor = CASE WHEN i.status = 'succeeded' THEN coalesce(settled_minor, moved) END
      WHERE account = wanted_account AND intent = wanted_intent;
-    UPDATE vault_budgets SET held_minor = held_minor - freed
-     WHERE budget = i.budget AND currency = i.held_currency AND freed > 0;
-    IF moved > 0 THEN  -- what moved has moved, whether or not it was allowed for
-        INSERT INTO vault_budgets AS b (budget, currency, cap_minor, settled_minor, excess_minor)
-        VALUES (i.budget, moved_currency, 0, moved, moved)
-        ON CONFLICT (budget, currency) DO UPDATE
-           SET settled_minor = moved + CASE WHEN b.daily AND b.day IS DISTINCT FROM today
-                                            THEN 0 ELSE b.settled_minor END,
-               excess_minor = CASE WHEN b.daily AND b.day IS DISTINCT FROM today
-                                   THEN greatest(0, b.held_minor + moved - b.cap_minor)
-                                   ELSE greatest(b.excess_minor,
-                                                 b.held_minor + b.settled_minor + moved - b.cap_minor) END,
-               day = CASE WHEN b.daily THEN today ELSE b.day END;
+    IF moved > 0 AND i.currency IS DISTINCT FROM i.held_currency THEN
+        UPDATE vault_budgets SET held_minor = held_minor - freed
+         WHERE budget = i.budget AND currency = i.held_currency;
+        freed := 0;
+        i.held_currency := i.currency;
+    END IF;
+    -- What moved has moved, whether or not it was allowed for.
+    UPDATE vault_budgets b
+       SET held_minor = b.held_minor - freed,
+           settled_minor = moved + CASE WHEN moved > 0 AND b.daily AND b.day IS DISTINCT FROM today
+                                        THEN 0 ELSE b.settled_minor END,
+           excess_minor = CASE WHEN moved = 0 THEN b.excess_minor
+                               WHEN b.daily AND b.day IS DISTINCT FROM today
+                               THEN greatest(0, b.held_minor - freed + moved - b.cap_minor)
+                               ELSE greatest(b.excess_minor,
+                                             b.held_minor - freed + b.settled_minor + moved - b.cap_minor) END,
+           day = CASE WHEN b.daily AND moved > 0 THEN today ELSE b.day END
+     WHERE b.budget = i.budget AND b.currency = i.held_currency;
+    IF NOT FOUND AND moved > 0 THEN
+        INSERT INTO vault_budgets (budget, currency, cap_minor, settled_minor, excess_minor)
+        VALUES (i.budget, i.currency, 0, moved, moved);
     END IF;
     RETURN alarms;
 END
@@ -459,12 +483,12 @@ DECLARE
     c vault_intents;
     p vault_intents;
 BEGIN
-    SELECT * INTO c FROM vault_intents WHERE account = wanted_account AND intent = created FOR UPDATE;
+    SELECT * INTO c FROM vault_intents WHERE account = wanted_account AND intent = created;
     IF NOT FOUND OR c.became = named THEN
         RETURN;
     END IF;
     INSERT INTO vault_intents (account, intent) VALUES (wanted_account, named) ON CONFLICT DO NOTHING;
-    SELECT * INTO p FROM vault_intents WHERE account = wanted_account AND intent = named FOR UPDATE;
+    SELECT * INTO p FROM vault_intents WHERE account = wanted_account AND intent = named;
     UPDATE vault_intents SET created_by = created WHERE account = wanted_account AND intent = named;
     UPDATE vault_open SET intent = named WHERE account = wanted_account AND intent = created;
     IF p.held_minor > 0 OR p.settled_minor IS NOT NULL THEN
@@ -481,12 +505,14 @@ END
 $$;
 
 -- Take over what an answer showed of an intent. A replayed answer is history: it may end an intent or say that
--- money is on its way, and says nothing else. Two answers that crossed: money on its way outranks.
+-- money is on its way, and says nothing else. Two answers that crossed: money on its way outranks. What was
+-- captured in part before a cancel has come in.
 CREATE FUNCTION vault_see(c vault_calls, told jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     shown text := told ->> 'intent';
-    new_status text := told ->> 'intent_status';
+    new_status text := CASE WHEN told ->> 'intent_status' = 'canceled' AND (told ->> 'amount_received')::bigint > 0
+                            THEN 'succeeded' ELSE told ->> 'intent_status' END;
     replayed boolean := (told ->> 'replayed')::boolean;
     ends boolean := new_status IN ('succeeded', 'canceled');
     waits boolean := new_status IN ('requires_payment_method', 'requires_confirmation');
@@ -497,7 +523,7 @@ BEGIN
     IF (c.effect IN ('prepare', 'create_confirmed', 'ask')) AND NOT (replayed AND c.effect = 'prepare') THEN
         INSERT INTO vault_intents (account, intent) VALUES (c.account, shown) ON CONFLICT DO NOTHING;
     END IF;
-    SELECT * INTO i FROM vault_intents WHERE account = c.account AND intent = shown FOR UPDATE;
+    SELECT * INTO i FROM vault_intents WHERE account = c.account AND intent = shown;
     IF NOT FOUND OR i.status IN ('succeeded', 'canceled') THEN
         RETURN;
     END IF;
@@ -638,7 +664,7 @@ $$;
 
 REVOKE EXECUTE ON FUNCTION
     vault_admit(jsonb, jsonb), vault_answer(jsonb), vault_due(integer, interval), vault_take_turn(),
-    vault_hold(text, text, text, bigint, text), vault_decide(jsonb, vault_keys),
+    vault_hold(vault_intents, text, bigint, text), vault_decide(jsonb, vault_keys),
     vault_refuse(jsonb, jsonb, vault_keys), vault_count(text, text), vault_name(text, text, text),
     vault_see(vault_calls, jsonb), vault_match_charges(vault_calls, jsonb)
 FROM PUBLIC;

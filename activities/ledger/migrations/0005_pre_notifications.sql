@@ -1,4 +1,5 @@
--- What people have to hear of: a run waits for approval, is held, or has closed. What is to be told is written in
+-- What people have to hear of: a run waits for approval, is held, has ended its charging or has closed, or customers
+-- have to pay by themselves. What is to be told is written in
 -- the transaction that makes it true (an event of the run), so no crash is between the fact and its announcement.
 -- Delivery is later, from this table, at least once.
 
@@ -8,7 +9,8 @@ CREATE TABLE notifications (
     notification_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id          text NOT NULL REFERENCES billing_runs,
     destination     text NOT NULL CHECK (destination <> ''),  -- a name, never an address: those may hold secrets
-    kind            text NOT NULL CHECK (kind IN ('run_closed', 'run_held', 'run_waits_for_approval')),
+    kind            text NOT NULL CHECK (kind IN ('run_closed', 'run_held', 'run_waits_for_approval',
+                                                         'charging_closed', 'customer_needed')),
     subject         text NOT NULL,  -- which close, hold or plan
     payload         jsonb NOT NULL,
     created_at      timestamptz NOT NULL,
@@ -40,19 +42,24 @@ DECLARE
     destinations text[] := string_to_array(nullif(current_setting('chargeonce.destinations', true), ''), ',');
     told_kind    text := CASE NEW.action WHEN 'planned' THEN 'run_waits_for_approval'
                                          WHEN 'closed' THEN 'run_closed'
+                                         WHEN 'charging_closed' THEN 'charging_closed'
+                                         WHEN 'customer_needed' THEN 'customer_needed'
                                          ELSE 'run_held' END;
     run          billing_runs;
     told_subject text;
     told         jsonb;
+    found        jsonb;
 BEGIN
     IF destinations IS NULL THEN
         RETURN NULL;
     END IF;
     SELECT * INTO STRICT run FROM billing_runs r WHERE r.run_id = NEW.run_id;
+    found := CASE told_kind WHEN 'charging_closed' THEN run.charging_report ELSE run.report END;
     IF told_kind = 'run_waits_for_approval' AND run.phase <> 'planned' THEN
         RETURN NULL;  -- approved beforehand: nobody has to do anything
     END IF;
     told_subject := CASE told_kind WHEN 'run_closed' THEN 'closed'
+                                   WHEN 'charging_closed' THEN 'charging closed'
                                    WHEN 'run_waits_for_approval' THEN run.plan_hash
                                    ELSE 'event ' || NEW.event_id END;
     told := jsonb_build_object(
@@ -72,14 +79,16 @@ BEGIN
         WHEN 'run_waits_for_approval' THEN jsonb_build_object('plan_hash', run.plan_hash)
         WHEN 'run_held' THEN jsonb_build_object('hold', CASE NEW.action
             WHEN 'canary_held' THEN 'canary' WHEN 'breaker_opened' THEN 'breaker' ELSE 'cap' END)
+        WHEN 'customer_needed' THEN NEW.detail
         ELSE jsonb_build_object(
             'canceled_by_request', run.canceling,
             'moved_minor', (SELECT coalesce(jsonb_object_agg(m.key, m.value -> 'moved_minor'), '{}')
-                              FROM jsonb_each(coalesce(run.report -> 'totals', '{}')) m),
-            'seconds', run.report #> '{durations,all_seconds}',
-            'within_limit', run.report #> '{durations,within_limit}',
-            'double_charge_check', run.report #> '{double_charges,verdict}',
-            'double_charges', run.report #> '{double_charges,found}')
+                              FROM jsonb_each(coalesce(found -> 'totals', '{}')) m),
+            'seconds', found #> '{durations,all_seconds}',
+            'within_limit', found #> '{durations,within_limit}',
+            'double_charge_check', found #> '{double_charges,verdict}',
+            'double_charges', found #> '{double_charges,found}',
+            'waiting', found -> 'waiting')
         END;
     INSERT INTO notifications (run_id, destination, kind, subject, payload, created_at)
     SELECT run.run_id, named.destination, told_kind, told_subject, told, NEW.at
@@ -90,7 +99,8 @@ END
 $$;
 
 CREATE TRIGGER run_events_announce AFTER INSERT ON run_events
-    FOR EACH ROW WHEN (NEW.action IN ('planned', 'canary_held', 'breaker_opened', 'cap_reached', 'closed'))
+    FOR EACH ROW WHEN (NEW.action IN ('planned', 'canary_held', 'breaker_opened', 'cap_reached', 'charging_closed',
+                                        'customer_needed', 'closed'))
     EXECUTE FUNCTION announce_run_event();
 
 -- A customer has to do something (authenticate, or pay on session): handed over once per PaymentIntent, by the

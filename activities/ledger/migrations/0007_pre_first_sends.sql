@@ -17,7 +17,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock_shared(7240912, run_gate(wanted_run_id));
     RETURN EXISTS (SELECT FROM billing_runs
                     WHERE run_id = wanted_run_id
-                      AND phase IN ('charging', 'settling') AND hold IS NULL AND NOT canceling);
+                      AND phase IN ('charging', 'settling', 'retrying') AND hold IS NULL AND NOT canceling);
 END
 $$;
 
@@ -31,6 +31,6 @@ $$;
 
 CREATE TRIGGER billing_runs_close_gate BEFORE UPDATE ON billing_runs
     FOR EACH ROW
-    WHEN (OLD.phase IN ('charging', 'settling') AND OLD.hold IS NULL AND NOT OLD.canceling
-          AND (NEW.phase NOT IN ('charging', 'settling') OR NEW.hold IS NOT NULL OR NEW.canceling))
+    WHEN (OLD.phase IN ('charging', 'settling', 'retrying') AND OLD.hold IS NULL AND NOT OLD.canceling
+          AND (NEW.phase NOT IN ('charging', 'settling', 'retrying') OR NEW.hold IS NOT NULL OR NEW.canceling))
     EXECUTE FUNCTION close_run_gate();

@@ -13,3 +13,11 @@ SELECT vault_answer($1::jsonb)
 -- name: take_unresolved
 -- Take intents whose hold waits for a lookup. $1 at most so many $2 held for at least so long
 SELECT * FROM vault_due($1, $2)
+
+-- name: find_role_without_rights
+-- The role of this connection, where it may not do what the spend-cap proxy does
+SELECT current_user
+ WHERE NOT (has_schema_privilege('public', 'USAGE')
+            AND has_function_privilege('vault_admit(jsonb, jsonb)', 'EXECUTE')
+            AND has_function_privilege('vault_answer(jsonb)', 'EXECUTE')
+            AND has_function_privilege('vault_due(integer, interval)', 'EXECUTE'))

@@ -57,7 +57,8 @@ SELECT EXISTS (SELECT FROM charges
                   AND state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling'))
 
 -- name: cancel_planned
--- Of a run that is being canceled, cancel up to $4 charges that nothing was sent for, under a new fence each.
+-- Of a run that is being canceled, cancel up to $4 charges that nothing was sent for, under a new fence each. One
+-- that an earlier run had sent goes through Stripe, unless its PaymentIntent is canceled already (I12).
 -- What somebody else works with at this moment is left to the next call. $1 run_id $2 slice_no, NULL for all
 -- $3 reason $4 limit
 WITH unsent AS MATERIALIZED (
@@ -66,6 +67,7 @@ WITH unsent AS MATERIALIZED (
      WHERE run_id = $1
        AND slice_no = coalesce($2::integer, slice_no)
        AND state = 'planned'
+       AND (payment_intent IS NULL OR is_shown_canceled(charge_id, payment_intent))
        AND EXISTS (SELECT FROM billing_runs r WHERE r.run_id = $1 AND r.canceling)
      LIMIT $4
        FOR UPDATE SKIP LOCKED
@@ -80,15 +82,16 @@ canceled AS (
 SELECT count(*) FROM canceled
 
 -- name: cancel_unsent
--- Cancel a charge of a run that is being canceled, where nothing of it can be at Stripe: planned, or its creates
--- were not executed, each by its own answer (I12). Its fence keeps out whoever could send meanwhile.
--- $1 charge_id $2 fence $3 reason
+-- Cancel a charge of a run that is being canceled, where nothing of it can be open at Stripe: planned, without a
+-- PaymentIntent or with one that is canceled, or its creates were not executed, each by its own answer (I12). Its
+-- fence keeps out whoever could send meanwhile. $1 charge_id $2 fence $3 reason
 UPDATE charges c
    SET state = 'canceled', reason = $3, due_at = NULL, changed_at = ledger_now()
  WHERE c.charge_id = $1
    AND c.fence = $2
    AND EXISTS (SELECT FROM billing_runs r WHERE r.run_id = c.run_id AND r.canceling)
-   AND (c.state = 'planned'
+   AND ((c.state = 'planned'
+         AND (c.payment_intent IS NULL OR is_shown_canceled(c.charge_id, c.payment_intent)))
         OR (c.state = 'creating'
             AND c.payment_intent IS NULL
             AND NOT EXISTS (SELECT FROM keys k JOIN attempts a USING (key)
@@ -219,21 +222,23 @@ RETURNING key, send_no, intended_at
 
 -- name: record_answers
 -- Complete the journal, always; then move the charge, but only if state, versions and PaymentIntent are still
--- those of the intent, or the answer is a final word about the row's own PaymentIntent (I11, I14). What people
--- must look at raises an alarm in the same transaction: a review, or money on what had been given up.
+-- those of the intent, or the answer is a final word about the row's own PaymentIntent (I11, I14). One that was
+-- canceled to make way for another is planned again. What people must look at raises an alarm in the same
+-- transaction: a review, or money on what had been given up.
 -- $1 keys $2 send_nos $3 charge_ids $4 states before $5 create versions $6 confirm versions
 -- $7 PaymentIntents before $8 states after (NULL: none proved) $9 PaymentIntents answered $10 latest charges
 -- $11 reasons $12 transports $13 http statuses $14 error types $15 codes $16 decline codes $17 advice codes
--- $18 messages $19 replayed $20 request ids $21 Stripe dates $22 PaymentIntent statuses $23 proofs $24 causes
+-- $18 network decline codes $19 network advice codes $20 messages $21 replayed $22 request ids $23 Stripe dates
+-- $24 PaymentIntent statuses $25 proofs $26 causes
 WITH input AS MATERIALIZED (
     SELECT *
       FROM unnest($1::text[], $2::integer[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::text[],
                   $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::integer[], $14::text[],
-                  $15::text[], $16::text[], $17::text[], $18::text[], $19::boolean[], $20::text[],
-                  $21::timestamptz[], $22::text[], $23::text[], $24::text[])
+                  $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::text[],
+                  $21::boolean[], $22::text[], $23::timestamptz[], $24::text[], $25::text[], $26::text[])
         AS t (key, send_no, charge_id, before, create_version, confirm_version, payment_intent,
               after, answered_intent, latest_charge, reason, transport, http_status, error_type,
-              code, decline_code, advice_code, message, replayed, request_id,
+              code, decline_code, advice_code, network_decline_code, network_advice_code, message, replayed, request_id,
               stripe_date, payment_intent_status, proof, cause)
      LIMIT (SELECT 1000)
 ),
@@ -242,7 +247,8 @@ journaled AS (
     UPDATE attempts a
        SET answered_at = moment.at, transport = i.transport, http_status = i.http_status,
            error_type = i.error_type, code = i.code, decline_code = i.decline_code,
-           advice_code = i.advice_code, message = i.message, replayed = i.replayed,
+           advice_code = i.advice_code, network_decline_code = i.network_decline_code,
+           network_advice_code = i.network_advice_code, message = i.message, replayed = i.replayed,
            request_id = i.request_id, stripe_date = i.stripe_date, payment_intent = i.answered_intent,
            payment_intent_status = i.payment_intent_status, proof = i.proof, cause = i.cause,
            proved_state = i.after, verdict = i.reason
@@ -258,7 +264,9 @@ flagged AS (
 ),
 moved AS (
     UPDATE charges c
-       SET state = i.after,
+       SET state = CASE WHEN i.after = 'canceled' AND c.state IN ('planned', 'canceling')
+                             AND goes_on_after_cancel(c.charge_id, c.run_id)
+                        THEN 'planned' ELSE i.after END,
            payment_intent = coalesce(c.payment_intent, i.answered_intent),
            latest_charge = coalesce(i.latest_charge, c.latest_charge),
            reason = i.reason,
@@ -267,8 +275,9 @@ moved AS (
       FROM input i, moment
      WHERE c.charge_id = i.charge_id
        AND i.after IS NOT NULL
-       -- refused needs that no other attempt of the operation can have done anything (I12, trace T6); one that
-       -- commits while this statement waits for the row shows in the row alone, as a later change
+       -- refused needs that no other attempt of the operation can have done anything, or that it is known what
+       -- (I12, trace T6); one that commits while this statement waits for the row shows in the row alone, as a
+       -- later change
        AND (i.after <> 'refused'
             OR EXISTS (SELECT FROM attempts a
                         WHERE a.key = i.key AND a.send_no = i.send_no AND a.intended_at = c.changed_at
@@ -277,7 +286,8 @@ moved AS (
                             WHERE k.charge_id = i.charge_id AND k.operation = mine.operation
                               AND (a.key, a.send_no) IS DISTINCT FROM (i.key, i.send_no)
                               AND a.proof IS DISTINCT FROM 'not_executed'
-                              AND a.proved_state IS DISTINCT FROM 'refused'))
+                              AND a.proved_state IS DISTINCT FROM 'refused'
+                              AND (k.version >= mine.version OR coalesce(a.proof, 'unknown') = 'unknown')))
        AND ((c.state = i.before
              AND c.create_version = i.create_version
              AND c.confirm_version = i.confirm_version
@@ -299,11 +309,14 @@ SELECT * FROM moved
 
 -- name: settle_charge
 -- Apply what a lookup found, under I14, and record the decision with it: who dies in between must not take an
--- alarm along. $1 charge_id $2 state before $3 create version $4 confirm version $5 PaymentIntent before
+-- alarm along. What was canceled to make way for another PaymentIntent is planned again. $1 charge_id
+-- $2 state before $3 create version $4 confirm version $5 PaymentIntent before
 -- $6 state after $7 PaymentIntent found, NULL for none $8 latest charge $9 reason $10 decision $11 alarm $12 evidence
 WITH moved AS (
     UPDATE charges c
-       SET state = $6,
+       SET state = CASE WHEN $6 = 'canceled' AND c.state IN ('planned', 'canceling')
+                             AND goes_on_after_cancel(c.charge_id, c.run_id)
+                        THEN 'planned' ELSE $6 END,
            payment_intent = coalesce(c.payment_intent, $7),
            latest_charge = coalesce($8, c.latest_charge),
            reason = $9,
@@ -333,12 +346,16 @@ UPDATE charges
 RETURNING *
 
 -- name: read_key
--- A frozen key, its age, and how many of its sends have no determined answer. $1 key
+-- A frozen key, its age, and how many of its sends, and of the sends of earlier versions, have no determined
+-- answer. $1 key
 SELECT k.*, ledger_now() AS now, count(a.send_no) AS sends,
        coalesce(bool_or(a.proof = 'outdated'), false) AS answered,
        (SELECT min(f.first_intended_at) FROM keys f
          WHERE f.charge_id = k.charge_id AND f.operation = k.operation) AS charge_first_intended_at,
-       count(a.send_no) FILTER (WHERE a.proof IS NULL OR a.proof IN ('unknown', 'outdated')) AS open_sends
+       count(a.send_no) FILTER (WHERE a.proof IS NULL OR a.proof IN ('unknown', 'outdated')) AS open_sends,
+       (SELECT count(*) FROM keys e JOIN attempts b USING (key)
+         WHERE e.charge_id = k.charge_id AND e.operation = k.operation AND e.version < k.version
+           AND (b.proof IS NULL OR b.proof = 'unknown')) AS earlier_open_sends
   FROM keys k LEFT JOIN attempts a USING (key)
  WHERE k.key = $1
  GROUP BY k.key

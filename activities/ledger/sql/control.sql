@@ -24,7 +24,7 @@ RETURNING event_id
 WITH changed AS (
     UPDATE billing_runs
        SET hold = $2, hold_reason = $4
-     WHERE run_id = $1 AND phase IN ('locked', 'planned', 'charging', 'settling') AND NOT canceling
+     WHERE run_id = $1 AND phase IN ('locked', 'planned', 'charging', 'settling', 'retrying') AND NOT canceling
        AND (hold IS NULL OR ($2 = 'paused' AND hold <> 'paused'))
     RETURNING run_id, old.hold AS hold_before
 )
@@ -35,16 +35,19 @@ SELECT run_id, ledger_now(), $5, $3, $4,
 RETURNING event_id
 
 -- name: resume
--- Lift whatever hold there is. Whoever lifts a canary's has looked at it. $1 run_id $2 who $3 reason
+-- Lift whatever hold there is. Whoever lifts a canary's has looked at it, and so has whoever lifts a pause that came
+-- in its place: the verdict was in. $1 run_id $2 who $3 reason
 WITH changed AS (
-    UPDATE billing_runs
-       SET hold = NULL, hold_reason = NULL, canary_released = canary_released OR hold = 'canary'
-     WHERE run_id = $1 AND phase IN ('locked', 'planned', 'charging', 'settling') AND NOT canceling
+    UPDATE billing_runs r
+       SET hold = NULL, hold_reason = NULL,
+           canary_released = canary_released OR hold = 'canary'
+               OR EXISTS (SELECT FROM run_events e WHERE e.run_id = r.run_id AND e.action = 'canary_held')
+     WHERE run_id = $1 AND phase IN ('locked', 'planned', 'charging', 'settling', 'retrying') AND NOT canceling
        AND hold IS NOT NULL
-    RETURNING run_id, old.hold AS hold_before
+    RETURNING run_id, old.hold AS hold_before, canary_released AND NOT old.canary_released AS releases_canary
 )
 INSERT INTO run_events (run_id, at, action, who, reason, detail)
-SELECT run_id, ledger_now(), CASE hold_before WHEN 'canary' THEN 'canary_released' ELSE 'resumed' END, $2, $3,
+SELECT run_id, ledger_now(), CASE WHEN releases_canary THEN 'canary_released' ELSE 'resumed' END, $2, $3,
        jsonb_build_object('hold', hold_before)
   FROM changed
 RETURNING event_id
@@ -54,7 +57,7 @@ RETURNING event_id
 WITH changed AS (
     UPDATE billing_runs
        SET hold = NULL, hold_reason = NULL
-     WHERE run_id = $1 AND phase IN ('charging', 'settling') AND NOT canceling AND hold = 'breaker'
+     WHERE run_id = $1 AND phase IN ('charging', 'settling', 'retrying') AND NOT canceling AND hold = 'breaker'
     RETURNING run_id, old.hold_reason AS reason_before
 )
 INSERT INTO run_events (run_id, at, action, who, reason, detail)
@@ -78,7 +81,7 @@ RETURNING event_id
 WITH changed AS (
     UPDATE billing_runs
        SET canceling = true, hold = NULL, hold_reason = NULL, reason = 'canceled by ' || $2 || ': ' || $3
-     WHERE run_id = $1 AND phase IN ('locked', 'planned', 'charging', 'settling') AND NOT canceling
+     WHERE run_id = $1 AND phase IN ('locked', 'planned', 'charging', 'settling', 'retrying') AND NOT canceling
     RETURNING run_id, old.hold AS hold_before
 )
 INSERT INTO run_events (run_id, at, action, who, reason, detail)
@@ -92,7 +95,7 @@ RETURNING event_id
 SELECT t.currency, t.cap_minor
   FROM run_totals t
   JOIN (SELECT run_id FROM billing_runs
-         WHERE run_id = $1 AND phase IN ('planned', 'charging', 'settling') AND NOT canceling
+         WHERE run_id = $1 AND phase IN ('planned', 'charging', 'settling', 'retrying') AND NOT canceling
            FOR UPDATE) r USING (run_id)
  ORDER BY t.currency
 
@@ -109,7 +112,7 @@ SELECT raise_run_caps($1, $2::text[], $3::bigint[], $4, $5)
 WITH changed AS (
     UPDATE billing_runs
        SET owner = $3
-     WHERE run_id = $1 AND owner = $2 AND phase IN ('locked', 'planned', 'charging', 'settling')
+     WHERE run_id = $1 AND owner = $2 AND phase IN ('locked', 'planned', 'charging', 'settling', 'retrying')
     RETURNING run_id
 ),
 claimed AS MATERIALIZED (
@@ -144,6 +147,19 @@ SELECT count(*) AS lines,
        count(*) FILTER (WHERE state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling')) AS unknown
   FROM charges
  WHERE run_id = $1 AND slice_no = 0 AND state <> 'skipped'
+
+-- name: newest_event
+-- The newest event of these kinds: who decided it, when and why. $1 run_id $2 actions
+SELECT event_id, at, action, who, reason
+  FROM run_events WHERE run_id = $1 AND action = ANY ($2::text[]) ORDER BY event_id DESC LIMIT 1
+
+-- name: note_again
+-- A decision that found itself standing already is on record too; its own retry is not.
+-- $1 run_id $2 action $3 who $4 reason $5 the event that it found, 0 for none
+INSERT INTO run_events (run_id, at, action, who, reason, detail)
+SELECT $1, ledger_now(), $2, $3, $4, jsonb_build_object('stands_since_event', nullif($5::bigint, 0))
+ WHERE NOT EXISTS (SELECT FROM run_events
+                    WHERE run_id = $1 AND event_id > $5 AND action = $2 AND who = $3 AND reason = $4)
 
 -- name: run_events
 -- What was decided about a run, in order. $1 run_id

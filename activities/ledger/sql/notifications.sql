@@ -72,3 +72,30 @@ SELECT n.run_id, n.kind, n.destination, n.payload ->> 'id' AS id, n.state, n.cre
 -- name: count_waiting_notifications
 -- How many wait to be delivered, by whomever. $1 run_id
 SELECT count(*) FROM notifications WHERE run_id = $1 AND state = 'waiting'
+
+-- name: find_unattended
+-- What waits without a sign of life, by run and by who took it: nobody, or a deliverer that may be gone. Nobody's
+-- sign of life is the event itself. $1 seconds without one
+SELECT n.run_id, r.account, n.deliverer, max(n.notification_id) AS newest
+  FROM notifications n JOIN billing_runs r USING (run_id)
+ WHERE n.state = 'waiting'
+   AND CASE WHEN n.deliverer IS NULL THEN ledger_now() - n.created_at ELSE clock_timestamp() - n.claimed_at END
+       >= $1::double precision * interval '1 second'
+ GROUP BY n.run_id, r.account, n.deliverer
+ ORDER BY newest
+
+-- name: release_notifications
+-- Let others take what a deliverer took that runs no more. $1 deliverer
+UPDATE notifications SET deliverer = NULL, claimed_at = NULL WHERE deliverer = $1 AND state = 'waiting'
+
+-- name: retry_notifications
+-- Let what waits be taken anew, also from a deliverer that pauses between two tries; of one run also what was given
+-- up. $1 run_id or NULL
+WITH released AS (
+    UPDATE notifications SET state = 'waiting', ended_at = NULL, deliverer = NULL, claimed_at = NULL
+     WHERE ($1::text IS NULL AND state = 'waiting') OR (run_id = $1 AND state IN ('waiting', 'given_up'))
+    RETURNING run_id, old.deliverer
+)
+SELECT run_id, r.account, count(*) AS notifications,
+       coalesce(array_agg(DISTINCT deliverer) FILTER (WHERE deliverer IS NOT NULL), '{}') AS deliverers
+  FROM released JOIN billing_runs r USING (run_id) GROUP BY run_id, r.account ORDER BY run_id

@@ -25,13 +25,14 @@ SELECT * FROM billing_runs ORDER BY locked_at DESC, run_id LIMIT $1
 UPDATE billing_runs SET phase = 'settling' WHERE run_id = $1 AND phase = 'charging' RETURNING *
 
 -- name: close_run
--- Close a run whose lines are all settled; the counts are frozen and must add up. One that was canceled before
--- anybody approved it was never charging. $1 run_id
+-- Close a run whose lines are all settled, and with none of which anything is waited for; the counts are frozen and
+-- must add up. One that was canceled before anybody approved it was never charging. $1 run_id
 WITH closed AS (
     UPDATE billing_runs r
        SET phase = 'closed', closed_at = ledger_now(), hold = NULL, hold_reason = NULL,
            counts = (SELECT jsonb_object_agg(standing, lines) FROM run_counts(r.run_id))
-     WHERE run_id = $1 AND (phase IN ('charging', 'settling') OR (phase = 'planned' AND canceling))
+     WHERE run_id = $1 AND (phase IN ('charging', 'settling', 'retrying') OR (phase = 'planned' AND canceling))
+       AND NOT EXISTS (SELECT FROM follow_ups f WHERE f.run_id = r.run_id AND f.closed_at IS NULL)
        AND NOT EXISTS (SELECT FROM charges c
                         WHERE c.run_id = r.run_id
                           AND c.state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling'))
@@ -82,8 +83,8 @@ SELECT currency, state, count(*) AS lines, sum(amount_minor)::bigint AS amount_m
   FROM charges WHERE run_id = $1 GROUP BY currency, state ORDER BY currency, state
 
 -- name: waiting_reasons
--- Why open charges wait, with how many and until when. $1 run_id
-SELECT coalesce(reason, 'in progress') AS reason, state, count(*) AS lines, min(due_at) AS due_at
+-- Why open charges wait, with how many and until when; no reason of their own: what keeps the run. $1 run_id
+SELECT reason, state, count(*) AS lines, min(due_at) AS due_at
   FROM charges
  WHERE run_id = $1 AND state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling')
  GROUP BY 1, 2 ORDER BY 3 DESC

@@ -19,6 +19,28 @@ SELECT $1, $2, $3, $4, r.run_id, r.account, $5, $6, CASE WHEN $12 THEN r.run_id 
 ON CONFLICT DO NOTHING
 RETURNING key_id
 
+-- name: approvable_amounts
+-- What the charges of a run in these states come to, by currency: the most that a key of its own may move for
+-- them. The run's row is locked, so that none slips in behind a close. $1 run_id $2 account $3 phases $4 states
+SELECT c.currency, sum(c.amount_minor)::bigint AS amount_minor
+  FROM charges c
+ WHERE c.state = ANY ($4::text[])
+   AND c.run_id = (SELECT r.run_id FROM billing_runs r
+                    WHERE r.run_id = $1 AND r.account = $2 AND r.phase = ANY ($3::text[]) FOR SHARE)
+ GROUP BY c.currency
+ ORDER BY c.currency
+
+-- name: issue_approved_key
+-- Issue a key of a run that somebody approved, with a budget of its own. No row back: it was there already.
+-- $1 key_id $2 key_sha256 $3 scope $4 serial $5 mode $6 allow $7 label $8 who $9 seconds to expiry $10 account
+-- $11 run_id $12 reason
+INSERT INTO vault_keys (key_id, key_sha256, scope, serial, run_id, account, mode, allow, budget, label, issued_at,
+                        issued_by, issued_reason, expires_at)
+VALUES ($1, $2, $3, $4, $11, $10, $5, $6, $1, $7, ledger_now(), $8, $12,
+        ledger_now() + $9::float8 * interval '1 second')
+ON CONFLICT DO NOTHING
+RETURNING key_id
+
 -- name: issue_account_key
 -- Issue a key that reads, for an account and no run. No row back: it was there already. $1 key_id
 -- $2 key_sha256 $3 scope $4 serial $5 mode $6 allow $7 label $8 who $9 seconds to expiry $10 account
@@ -58,9 +80,9 @@ RETURNING key_id
 
 -- name: revoke_keys_of_run
 -- Refuse every key of a run from its next request on, but for one, if any. $1 run_id $2 who $3 reason
--- $4 scope, or NULL for all $5 key_id to keep, or NULL
+-- $4 the use they were derived for, or NULL for all $5 key_id to keep, or NULL
 UPDATE vault_keys SET revoked_at = ledger_now(), revoked_by = $2, revoked_reason = $3
- WHERE run_id = $1 AND revoked_at IS NULL AND ($4::text IS NULL OR scope = $4)
+ WHERE run_id = $1 AND revoked_at IS NULL AND ($4::text IS NULL OR label = $4)
    AND key_id IS DISTINCT FROM $5::text
 RETURNING key_id
 
@@ -72,8 +94,9 @@ SELECT k.key_id, k.scope, k.run_id, k.account, k.mode, k.allow, k.label, k.issue
        CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= ledger_now() THEN 'expired'
             ELSE 'valid' END AS standing,
        (SELECT jsonb_object_agg(s.currency, jsonb_build_object('cap_minor', s.cap_minor,
-                                'settled_minor', s.settled_minor, 'held_minor', s.held_minor))
-          FROM vault_standing s WHERE s.budget = k.budget) AS budget
+                                'settled_minor', s.settled_minor, 'held_minor', s.held_minor, 'daily', b.daily))
+          FROM vault_standing s JOIN vault_budgets b USING (budget, currency)
+         WHERE s.budget = k.budget) AS budget
   FROM vault_keys k
  WHERE ($1::text IS NULL OR k.run_id = $1) AND ($2 OR (k.revoked_at IS NULL AND k.expires_at > ledger_now()))
  ORDER BY k.issued_at DESC, k.key_id
