@@ -1,6 +1,7 @@
 """Two months of billing with moved clocks: what is due when, and what becomes of what is not paid at once."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -12,7 +13,7 @@ from activities.ledger.database import open_pool
 from deploy.devstack import DevStack, StackOptions, running_stack
 from deploy.stripe_sim.client import call_sim
 from tests.forking import Nursery
-from tests.stories.narrator import Narrator
+from tests.stories.narrator import Document, Narrator
 from tests.stories.shop import pay_on_session
 from worker.schedules.temporal_schedules import schedule_id_of
 from worker.temporal_client import connect_temporal
@@ -140,13 +141,14 @@ async def retry_for_a_week(narrator: Narrator, stack: DevStack) -> None:
         narrator.tell(f"cus_story_{customer} replaces the card, and the retry that comes next finds it.")
         replace_card(stack, customer)
         await next_day(narrator, days, MARCH)
-        await narrator.waits_until(
-            MARCH,
-            "the retries are through",
-            lambda shown, paid=paid: shown["succeeded"] == paid and not shown["unknown"],
-        )
+        await narrator.waits_until(MARCH, "the retries are through", has_paid(paid))
     declined = await narrator.looks_at(MARCH)
     assert (declined["declined"], declined["needs_customer"], declined["phase"]) == (1, 1, "retrying")
+
+
+def has_paid(lines: int) -> Callable[[Document], bool]:
+    """Return what holds once so many lines are paid and nothing is in flight."""
+    return lambda shown: shown["succeeded"] == lines and not shown["unknown"]
 
 
 def replace_card(stack: DevStack, customer: int) -> None:
