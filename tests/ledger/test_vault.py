@@ -289,7 +289,6 @@ async def test_a_close_leaves_what_reconciles_and_what_refunds(
     await vault.approve(KEY, RESENDING, who="somebody", reason="the charging key leaked")
     await run_as_owner(
         database,
-        "UPDATE billing_runs SET phase = 'closed', counts = '{}' "
-        f"WHERE run_id = '{RUN}'",
+        f"UPDATE billing_runs SET phase = 'closed', counts = '{{}}' WHERE run_id = '{RUN}'",
     )
     assert {row["key_id"] for row in await stored(pool) if row["revoked_at"] is None} == stays
