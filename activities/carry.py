@@ -14,7 +14,7 @@ from activities.run_watch import RunWatch
 from activities.send import Sender, Sent
 from activities.settle import OPERATION_OF, Settler, Step
 from activities.skew_watch import SkewWatch
-from workflows.domain.breaker import Breaker
+from workflows.domain.breaker import Breaker, describe_credentials
 from workflows.domain.charge import Charge
 from workflows.domain.errors import StaleWrite
 from workflows.domain.keys import Operation
@@ -82,6 +82,8 @@ class Carrier:
             if charge.fence != fence:
                 # Whoever claimed it since owns it: to go on under their fence would defeat it.
                 return End.SUPERSEDED
+            if step.refusal is not None:
+                self._breaker.refuse(describe_credentials(step.refusal))
             if step.held or step.waiting:
                 return End.HELD if step.held else End.DEFERRED
             if step.sent is not None:

@@ -9,8 +9,8 @@ from activities.reopen import Reopener
 from activities.run_watch import RunWatch
 from activities.send import Sender
 from activities.settle import Settler
-from workflows.domain.breaker import Breaker
-from workflows.domain.errors import NothingWasSent, StaleWrite
+from workflows.domain.breaker import Breaker, describe_credentials
+from workflows.domain.errors import CredentialsRefused, NothingWasSent, StaleWrite
 from workflows.domain.follow_up import (
     WAITS_ON,
     End,
@@ -28,6 +28,8 @@ from workflows.domain.skips import SkipReason
 from workflows.domain.states import State
 
 AGAIN_SECONDS = 3_600.0  # after Stripe has not said what was asked
+
+_MAY_STILL_HAVE_IT = {SkipReason.NO_PAYMENT_METHOD, SkipReason.SEVERAL_PAYMENT_METHODS}
 
 
 class Done(StrEnum):
@@ -73,6 +75,8 @@ class FollowUpStep:
         """Ask Stripe about a customer or a debit."""
         charge = followed.charge
         lookup = await self.settler.lookups.retrieve(charge)
+        if lookup.refusal is not None:
+            return self._refuse(describe_credentials(lookup.refusal))
         if not lookup.complete:
             return await self._put_off(followed, AGAIN_SECONDS, f"Stripe does not say: {lookup.failure}")
         finding = find_later(lookup, payment_intent_id=charge.payment_intent or "", state=charge.state)
@@ -88,6 +92,8 @@ class FollowUpStep:
             return await self._book(followed)
         try:
             payment_method, why = await self._resolve(followed)
+        except CredentialsRefused as refusal:
+            return self._refuse(str(refusal))
         except NothingWasSent as failure:
             return await self._put_off(followed, AGAIN_SECONDS, str(failure))
         if payment_method is None:
@@ -99,28 +105,55 @@ class FollowUpStep:
         )
         if step.sent is not None:
             self.breaker.observe(step.sent.verdict)
+        if step.refusal is not None:
+            return self._refuse(describe_credentials(step.refusal))
+        if step.customer_pays:
+            # Begun and perhaps never finished: the retries go on passing, or the run would wait for ever.
+            return await self._book(
+                replace(followed, step=followed.step + 1), because=f"passed over: {step.reason}"
+            )
         if step.waiting:
-            return await self._put_off(followed, step.wait_seconds, "it can not be confirmed again yet")
+            reason = f"it can not be confirmed again yet: {step.reason}"
+            return await self._put_off(followed, step.wait_seconds, reason)
         return await self._book(await self.ledger.read(followed.follow_up.follow_up_id))
 
     async def _resolve(self, followed: Followed) -> tuple[str | None, str]:
         """Return what the retry pays with, and why; None where this one is passed over.
 
         Raises:
+            CredentialsRefused: The key does not open what has to be asked.
             NothingWasSent: Stripe does not say how the customer pays.
         """
-        rule = self.policy.rule_for(followed.decline)
-        before = followed.confirmed_with or followed.charge.payment_method
+        rule, customer = self.policy.rule_for(followed.decline), followed.charge.customer
+        before = followed.confirmed_with or followed.charge.payment_method or ""
         if rule.payment_method is Method.SAME:
-            return before, f"by rule {rule.name!r} with the same payment method"
-        found = await self.methods.find(followed.charge.customer)
-        if found.reason in {SkipReason.CUSTOMER_DELETED, SkipReason.CUSTOMER_MISSING}:
-            return None, f"passed over: {found.reason}"
+            return await self._keep(customer, before, f"by rule {rule.name!r} with the same payment method")
+        found = await self.methods.find(customer)
         if found.payment_method is not None and found.payment_method != before:
             return found.payment_method, f"by rule {rule.name!r} with the customer's new payment method"
+        if found.payment_method is None and found.reason not in _MAY_STILL_HAVE_IT:
+            return None, f"passed over: {found.reason}{f', {found.detail}' if found.detail else ''}"
         if rule.payment_method is Method.REPLACED:
             return None, "passed over: the customer has no other payment method yet"
-        return before, f"by rule {rule.name!r} with the payment method that the customer still has"
+        why = f"by rule {rule.name!r} with the payment method that the customer still has"
+        if found.payment_method is not None:
+            return before, why
+        return await self._keep(customer, before, why)  # no card, or several: what it was may be another type
+
+    async def _keep(self, customer: str, before: str, why: str) -> tuple[str | None, str]:
+        """Return the payment method before where the customer has it yet.
+
+        One that is gone would be refused, which ends a charge and takes along the retries that are left.
+        """
+        attached = await self.methods.find_attached(customer, before)
+        if attached.payment_method is None:
+            return None, f"passed over: the payment method before is not the customer's ({attached.reason})"
+        return before, why
+
+    def _refuse(self, reason: str) -> Done:
+        """Leave it as it is, for when the run goes on: only a person mends credentials."""
+        self.breaker.refuse(reason)
+        return Done.LEFT
 
     async def _book(self, followed: Followed, *, because: str | None = None) -> Done:
         """Write down what comes next, as the charge stands."""

@@ -40,6 +40,7 @@ from workflows.domain.states import State
 from workflows.follow_up_contracts import FollowedUp, FollowUpsDue, FollowUpsPlanned
 
 DUE_BATCH_MAX = 500
+PLAN_TRIES_MAX = 3  # a webhook may move a charge between reading and opening; then its slice is read again
 _POLICY = TypeAdapter(RetryPolicy)
 
 
@@ -132,16 +133,23 @@ class FollowUpActivities(contracts.FollowUpActivities):
 
     async def _plan(self, run: RunKey, slices: int, policy: RetryPolicy) -> None:
         for slice_no in range(slices):
-            waits: list[tuple[Charge, Wait]] = []
-            ends: list[tuple[Charge, End]] = []
-            for one in await self._follow_ups.candidates(run.run_id, slice_no):
-                match _begin(policy, one):
-                    case Wait() as wait:
-                        waits.append((one.charge, wait))
-                    case End() as end:
-                        ends.append((one.charge, end))
-            await self._follow_ups.open(run.run_id, waits)
-            await self._follow_ups.note_not_retried(ends)
+            for _ in range(PLAN_TRIES_MAX):
+                if await self._plan_slice(run, slice_no, policy):
+                    break
+
+    async def _plan_slice(self, run: RunKey, slice_no: int, policy: RetryPolicy) -> bool:
+        """Begin to wait; return whether all charges still stood as they were when they were read."""
+        waits: list[tuple[Charge, Wait]] = []
+        ends: list[tuple[Charge, End]] = []
+        for one in await self._follow_ups.candidates(run.run_id, slice_no):
+            match begin_to_wait(policy, one):
+                case Wait() as wait:
+                    waits.append((one.charge, wait))
+                case End() as end:
+                    ends.append((one.charge, end))
+        opened = await self._follow_ups.open(run.run_id, waits)
+        await self._follow_ups.note_not_retried(ends)
+        return opened == len(waits)
 
     async def _take(
         self, step: FollowUpStep, claimed: Sequence[Followed], breaker: Breaker, at_once: int
@@ -204,7 +212,8 @@ def policy_of(request: Mapping[str, Any] | None) -> RetryPolicy:
     return DEFAULT_POLICY if frozen is None else _POLICY.validate_python(frozen)
 
 
-def _begin(policy: RetryPolicy, one: Candidate) -> Wait | End:
+def begin_to_wait(policy: RetryPolicy, one: Candidate) -> Wait | End:
+    """Return what is waited for with a charge, or why nothing is."""
     found = begin(policy, one.charge.state, one.decline, changed_at=one.changed_at)
     if isinstance(found, End) and one.charge.state is State.DECLINED and one.undetermined:
         return cancel_first(found, changed_at=one.changed_at)

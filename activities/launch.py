@@ -4,6 +4,7 @@ from contextlib import aclosing
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.accounts import Accounts
@@ -13,7 +14,7 @@ from activities.sources import Source, SourceProblem
 from activities.sources.opening import FileSource, open_source
 from workflows import launch_contracts
 from workflows.contracts import RunRequest
-from workflows.domain.errors import InvalidInput
+from workflows.domain.errors import CredentialsRefused, InvalidInput
 from workflows.domain.periods import Period
 from workflows.launch_contracts import PERIOD_PLACEHOLDER, Firing, LaunchOrder, PreparedLaunch, Winner
 
@@ -33,7 +34,7 @@ class LaunchActivities(launch_contracts.LaunchActivities):
 
     @activity.defn(name="prepare_launch")
     async def prepare_launch(self, firing: Firing) -> PreparedLaunch:
-        """Name period, run and source of a firing. Raises, to be tried again, while the source is away."""
+        """Name period, run and source of a firing. Raises, to be tried again, while its source is away."""
         order = firing.order
         period = period_of(firing)
         if not order.calendar.covers(period):
@@ -45,8 +46,18 @@ class LaunchActivities(launch_contracts.LaunchActivities):
         if found.owner is not None:
             winner = Winner(run_id=found.owner.run_id, phase=found.owner.phase)
             return PreparedLaunch(period=str(period), winner=winner)
-        await self._accounts.choose(order.account)
-        source = source_of(order, period)
+        # Whoever decided this very launch, knows of the waiver.
+        if order.decided_by is None:
+            waiver = await self._calendar.waiver(order.account, str(period))
+            if waiver is not None:
+                refused = f"waived by {waiver.who}: {waiver.reason}"
+                return PreparedLaunch(period=str(period), refused=refused)
+        try:
+            source = source_of(order, period)
+            await self._accounts.choose(order.account)
+        except (InvalidInput, CredentialsRefused) as error:
+            # Neither a spec of no kind nor a key that Stripe refuses gets better by waiting.
+            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from error
         request = request_of(order, period, source, await source.fingerprint(), run_id=found.run_id)
         await _refuse_empty(source)
         return PreparedLaunch(period=str(period), request=request)

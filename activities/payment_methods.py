@@ -5,16 +5,17 @@ limiter, and many are on the way at once, so that only the rate decides how long
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from activities.accounts import AccountParts
 from activities.first_error import first_error
-from activities.gateway.findings import PaymentMethodKind
+from activities.gateway.findings import PaymentMethodFinding, PaymentMethodKind
 from activities.ledger.planning import FoundMethod, PlanWriter
 from activities.limiter import Endpoint
-from workflows.domain.errors import NothingWasSent
+from workflows.domain.breaker import describe_credentials
+from workflows.domain.errors import CredentialsRefused, NothingWasSent
 from workflows.domain.skips import SkipReason
 
 LOOKUPS_AT_ONCE_MAX = 64
@@ -50,6 +51,7 @@ class PaymentMethods:
         """Ask about every customer whose payment method is missing, and stage what was found.
 
         Raises:
+            CredentialsRefused: The key does not open what has to be asked.
             NothingWasSent: Stripe does not say, several times over; the planner is to come again later.
         """
         customers = await writer.find_missing()
@@ -80,18 +82,33 @@ class PaymentMethods:
         """Return how one customer pays, or why they can't.
 
         Raises:
+            CredentialsRefused: The key does not open what has to be asked.
             NothingWasSent: Stripe does not say.
         """
+        gateway, account = self._parts.gateway, self._parts.account
+        return await self._find(
+            customer, lambda: gateway.payment_method_of(account, customer, turn=self._turn)
+        )
+
+    async def find_attached(self, customer: str, payment_method: str) -> FoundMethod:
+        """Return this payment method, of whatever type, if the customer still has it. Raises as `find`."""
+        gateway, account = self._parts.gateway, self._parts.account
+        return await self._find(
+            customer, lambda: gateway.attached_method(account, customer, payment_method, turn=self._turn)
+        )
+
+    async def _find(self, customer: str, ask: Callable[[], Awaitable[PaymentMethodFinding]]) -> FoundMethod:
         for retry in range(LOOKUP_TRIES_MAX):
-            finding = await self._parts.gateway.payment_method_of(
-                self._parts.account, customer, turn=self._turn
-            )
+            finding = await ask()
             if finding.payment_method is not None:
                 return FoundMethod(customer, finding.payment_method, None)
             if finding.kind is not PaymentMethodKind.UNKNOWN:
                 # One customer that can't be asked about must not hold up everybody else's plan.
                 detail = finding.reason if finding.kind is PaymentMethodKind.REFUSED else None
                 return FoundMethod(customer, None, _SKIP_REASONS[finding.kind], detail)
+            if finding.refusal is not None:
+                why = describe_credentials(finding.refusal)
+                raise CredentialsRefused(f"how {customer} pays can't be asked: {why}")
             if finding.rate_limited:
                 self._parts.limiter.slow_down(
                     Endpoint.CUSTOMERS,

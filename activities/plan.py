@@ -99,12 +99,15 @@ class Planner:
 
 
 def _approved_because(request: RunRequest, summary: PlanSummary) -> str | None:
-    if request.approve_any:
-        return "any plan was approved beforehand"
     if request.approved_hash == summary.plan_hash:
         return "this very plan was approved beforehand, by its hash"
     if summary.nothing_due is not None:
         return f"there is nothing to approve: {summary.nothing_due}"
+    if request.approved_hash is not None:
+        # Somebody looked at one plan, and this is another: no rule for plans in general stands for that.
+        return None
+    if request.approve_any:
+        return "any plan was approved beforehand"
     limits = request.approve_within_minor
     totals = {currency: total.amount_minor for currency, total in summary.currencies.items()}
     if limits and all(amount <= limits.get(currency, -1) for currency, amount in totals.items()):

@@ -27,7 +27,7 @@ from workflows.domain.reopen import (
 from workflows.domain.states import State
 from workflows.domain.window import Permission, Ruling
 
-CUSTOMER_PAYS_SECONDS = 3_600.0  # between looks at one that a customer is about to pay
+UNANSWERED_SECONDS = 3_600.0  # a retry has days, so an outage need not be asked about every moment
 
 
 class Reopener:
@@ -77,13 +77,12 @@ class Reopener:
         again = Reopening(FirstStep.CONFIRM_AGAIN, history.keys.newest_confirm_epoch_seconds, reason)
         remaining_seconds = again.not_before_epoch_seconds - history.now
         if remaining_seconds > 0:
-            return Step(charge, waiting=True, wait_seconds=remaining_seconds)
+            why = "inside the window of the newest confirm's key"
+            return Step(charge, waiting=True, wait_seconds=remaining_seconds, reason=why)
         lookup = await self._retrieve(charge)
         match find_still_confirmable(lookup, charge, was_handed_over=False):
             case Settled(state=State.NEEDS_CUSTOMER, reason=found):
-                return await self._leave(
-                    charge, Ruling(Permission.WAIT, found, CUSTOMER_PAYS_SECONDS), lookup
-                )
+                return Step(charge, waiting=True, reason=found, customer_pays=True)
             case Settled() as settled:
                 return Step(await self._settler.apply_settled(charge, lookup, settled))
         ruling = rule_on_next_version(lookup, again)
@@ -105,7 +104,14 @@ class Reopener:
             await self._ledger.note(
                 charge, "waiting", ruling.reason, alarm=True, requests=list(lookup.request_ids)
             )
-        return Step(charge, waiting=True, wait_seconds=ruling.wait_seconds)
+        wait_seconds = ruling.wait_seconds if lookup.complete else UNANSWERED_SECONDS
+        return Step(
+            charge,
+            waiting=True,
+            wait_seconds=wait_seconds,
+            reason=ruling.reason,
+            refusal=lookup.refusal,
+        )
 
     async def _go_on_with_payment_intent(
         self, charge: Charge, history: History, reopening: Reopening

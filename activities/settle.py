@@ -5,7 +5,7 @@ Where Stripe's books do not settle it, `workflows.domain.window` says whether th
 to wait, or may be replaced by the next version.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from activities.crash_points import CrashPoint, reach
 from activities.gateway.requests import StripeAccount
@@ -64,8 +64,9 @@ class _Evidence:
 class Step:
     """What one settling step did: `sent` where a request left, `waiting` where nothing can be done yet.
 
-    `wait_seconds` is for how long then, as far as that is known. `held` says that only a new version could
-    help, which the run's hold forbids.
+    `wait_seconds` is for how long then, as far as that is known, and `reason` why. `held` says that only a
+    new version could help, which the run's hold forbids; `customer_pays` that its customer is about to pay.
+    `refusal` is the code by which the credentials were refused where Stripe was asked, if they were.
     """
 
     charge: Charge
@@ -73,6 +74,9 @@ class Step:
     waiting: bool = False
     held: bool = False
     wait_seconds: float = 0.0
+    reason: str = ""
+    refusal: str | None = None
+    customer_pays: bool = False
 
 
 class Settler:
@@ -258,7 +262,9 @@ class Settler:
                 return Step(await self._cancel_unfound(charge, lookup, age_seconds))
             case Permission.REKEY:
                 reason = f"{finding}; {ruling.reason}"
-                sent = await self._sender.send_first(charge, frozen.operation, reason=reason)
+                sent = await self._sender.send_first(
+                    _as_frozen(charge, frozen), frozen.operation, reason=reason
+                )
                 await self._ledger.note(
                     charge,
                     "rekeyed",
@@ -302,4 +308,17 @@ class Settler:
             requests=list(lookup.request_ids),
             **evidence,
         )
-        return Step(deferred, waiting=True, wait_seconds=ruling.wait_seconds)
+        return Step(
+            deferred,
+            waiting=True,
+            wait_seconds=ruling.wait_seconds,
+            reason=ruling.reason,
+            refusal=lookup.refusal,
+        )
+
+
+def _as_frozen(charge: Charge, frozen: FrozenKey) -> Charge:
+    """The next version of a confirm pays as the newest did: a retry may have had another card."""
+    if frozen.operation is not Operation.CONFIRM:
+        return charge
+    return replace(charge, payment_method=frozen.payment_method)

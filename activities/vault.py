@@ -62,6 +62,11 @@ REFUNDING = KeyUse(
 )
 
 
+# What a rotation may replace: the rest is approved one by one.
+ROTATED_OF_RUNS = {use.name: use for use in (CHARGING, PLANNING, RECONCILING)}
+ROTATED_OF_ACCOUNTS = {use.name: use for use in (READING, PREVIEWING)}
+
+
 @dataclass(frozen=True, slots=True)
 class CustomKey:
     """A key for another job or agent: the only time that the key itself is seen."""
@@ -120,6 +125,8 @@ class RunVault:
 
         Processes that work on the run take it with the next piece of work that they begin.
 
+        Of a use that is no run's, the account's keys are meant.
+
         Raises:
             RefusedToStart: The run does not stand where it may have a key.
         """
@@ -127,7 +134,23 @@ class RunVault:
         key_id = await self._issue(run, use, 1 if newest is None else newest.serial + 1, who=who)
         if key_id is None:
             raise RefusedToStart(f"{_no_key(run, use)}; or somebody rotated it just now")
-        earlier = await self._ledger.revoke_for_run(run.run_id, who=who, reason=reason, use=use, keep=key_id)
+        if use.phases:
+            earlier = await self._ledger.revoke_for_run(
+                run.run_id, who=who, reason=reason, use=use, keep=key_id
+            )
+        else:
+            serials = range(1, 1 if newest is None else newest.serial + 1)
+            texts = [self._derive(run, use, serial).get_secret_value() for serial in serials]
+            earlier = await self._ledger.revoke_for_account(
+                run.account,
+                use,
+                self._mode,
+                who=who,
+                reason=reason,
+                keep=key_id,
+                derived=[_parsed(text).key_id for text in texts],
+                issuer=ISSUER,
+            )
         return key_id, earlier
 
     async def approve(
@@ -237,8 +260,11 @@ def _refused(run: "RunKey", use: KeyUse, newest: IssuedKey) -> RefusedToStart:
     else:
         why = "was issued under another vault secret"
     subject = f"run {run.run_id}" if use.phases else f"account {run.account}"
+    what = "RUN" if use.phases else f"--account {run.account}"
+    if use is not CHARGING:
+        what = f"{what} --use {use.name}"
     refusal = CredentialsRefused if newest.revoked or newest.expired else RefusedToStart
     return refusal(
         f"vault key {newest.key_id} of {subject} for {use.name} {why}; "
-        f"to replace the key of a run: chargeonce vault rotate RUN --reason ..."
+        f"to replace it: chargeonce vault rotate {what} --reason ..."
     )

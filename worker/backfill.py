@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from temporalio.service import RPCError
 
 from activities.ledger.calendar import CalendarLedger
 from activities.ledger.database import Pool, open_pool
@@ -18,9 +19,10 @@ from activities.ledger.runs import RunLedger
 from activities.sources.opening import FileSource, open_source
 from worker.console_output import Output, table
 from worker.environment import load_settings
-from worker.failures import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE, CommandFailed
+from worker.failures import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE, CommandFailed, exit_code_of
 from worker.period_plans import PeriodPlans, render_period_plans
 from worker.progress_display import progress_display
+from worker.retry_policy_file import read_retry_policy
 from worker.run_start import is_attended
 from worker.run_view import RunView, view_run
 from worker.settings import Settings
@@ -28,11 +30,12 @@ from worker.source_check import CheckedSource, check_source, describe_problem, n
 from worker.starting import StartOptions, preview_customers, start_run
 from worker.temporal_client import RunHandle, connect_temporal
 from worker.waiting import wait_for_run
-from workflows.contracts import BelowMinimum
+from workflows.contracts import BelowMinimum, Canary
 from workflows.domain.counted import counted
-from workflows.domain.errors import InvalidInput
+from workflows.domain.errors import ChargeonceError, InvalidInput
 from workflows.domain.money import format_money
 from workflows.domain.periods import Period
+from workflows.domain.retry_policy import DEFAULT_POLICY
 from workflows.launch_contracts import PERIOD_PLACEHOLDER
 
 if TYPE_CHECKING:
@@ -58,6 +61,10 @@ class BackfillCommand:
     wait: bool
     skip_invalid: bool
     below_minimum: str
+    canary_lines: int
+    canary_declined_percent_max: float | None
+    retry_policy: Path | None
+    slice_lines: int
     live: bool
     customers: Path | None
 
@@ -82,6 +89,8 @@ async def run_backfill(output: Output, command: BackfillCommand) -> None:
     said = {"--yes": command.yes, "--approve": command.approve, "--preview": command.preview}
     if len(ways := [name for name, value in said.items() if value]) > 1:
         raise CommandFailed(f"{' and '.join(ways)} contradict each other: say one", exit_code=EXIT_USAGE)
+    if command.canary_declined_percent_max is not None and not command.canary_lines:
+        raise CommandFailed("--canary-max-declined is a rule for --canary: say both", exit_code=EXIT_USAGE)
     periods = _periods(command)
     settings = load_settings(live=command.live)
     settings.refuse_unspoken_live_key()
@@ -161,20 +170,23 @@ class _Backfill:
     async def start(self, due: list[_Due], plans: PeriodPlans, document: dict[str, Any]) -> None:
         """Start a run for each period: one after another, or all at once."""
         client, handles = await connect_temporal(), list[RunHandle]()
-        for one in due:
-            approved = None if self.command.yes else plans.summaries[one.label].plan_hash
-            options = replace(one.options, approve_any=self.command.yes, approved_hash=approved)
-            handle = await start_run(client, self.pool, self.settings, one.checked, options)
-            self.output.notice(f"{one.label}: started {handle.id}")
-            handles.append(handle)
-            if not self.command.together:
-                await self._wait(handle)
-        if self.command.together and self.command.wait:
-            await asyncio.gather(*(self._wait(handle) for handle in handles))
+        try:
+            for one in due:
+                approved = None if self.command.yes else plans.summaries[one.label].plan_hash
+                options = replace(one.options, approve_any=self.command.yes, approved_hash=approved)
+                handle = await start_run(client, self.pool, self.settings, one.checked, options)
+                self.output.notice(f"{one.label}: started {handle.id}")
+                handles.append(handle)
+                if not self.command.together:
+                    await self._wait(handle)
+            if self.command.together and self.command.wait:
+                await asyncio.gather(*(self._wait(handle) for handle in handles))
+        except (ChargeonceError, RPCError) as error:
+            raise _cut_short(error, handles, due) from error
         await self._tell(handles, document)
 
     async def _wait(self, handle: RunHandle) -> None:
-        """Wait until a run has ended or only waits; one that made another plan ends the backfill."""
+        """Wait until a run has ended or only waits; one that waits for a person ends the backfill."""
         ledger = RunLedger(self.pool)
         with progress_display() as display:
             waited = await wait_for_run(
@@ -187,6 +199,15 @@ class _Backfill:
                 exit_code=EXIT_REFUSED,
                 details=waited.view.document(),
             )
+        run = waited.view.run
+        if run is not None and run.hold is not None and not waited.view.ended:
+            # Whoever or whatever holds it would not want the next period charged meanwhile.
+            raise CommandFailed(
+                f"{handle.id} is held ({run.hold}: {run.hold_reason}); no later period was started: "
+                f"chargeonce run show {handle.id}",
+                exit_code=EXIT_FAILED,
+                details=waited.view.document(),
+            )
 
     async def _tell(self, handles: list[RunHandle], document: dict[str, Any]) -> None:
         ledger = RunLedger(self.pool)
@@ -196,6 +217,17 @@ class _Backfill:
         waited = self.command.wait or not self.command.together
         if waited and not all(view.ended or view.phase == "retrying" for view in views):
             raise typer.Exit(EXIT_FAILED)
+
+
+def _cut_short(error: Exception, handles: list[RunHandle], due: list[_Due]) -> CommandFailed:
+    """Return what ended a backfill midway, with the runs that it had started and the periods it had not."""
+    details = error.details if isinstance(error, CommandFailed) else {}
+    unstarted = [one.label for one in due[len(handles) :]]
+    return CommandFailed(
+        f"{error}" if isinstance(error, ChargeonceError) else f"Temporal failed: {error}",
+        exit_code=exit_code_of(error),
+        details={**details, "started": [handle.id for handle in handles], "unstarted": unstarted},
+    )
 
 
 def _periods(command: BackfillCommand) -> list[Period]:
@@ -233,6 +265,11 @@ async def _look_at(output: Output, command: BackfillCommand, period: Period) -> 
         account=command.account,
         skip_invalid=command.skip_invalid,
         below_minimum=BelowMinimum(command.below_minimum.replace("-", "_")),
+        canary=Canary(lines=command.canary_lines, declined_percent_max=command.canary_declined_percent_max),
+        retry_policy=DEFAULT_POLICY
+        if command.retry_policy is None
+        else read_retry_policy(command.retry_policy),
+        slice_lines=command.slice_lines,
         again=True,
     )
     return _Due(str(period), checked, options)

@@ -50,7 +50,7 @@ def reported(output: Output) -> Iterator[None]:
     except CommandFailed as error:
         raise _ended(output, str(error), error.exit_code, error.details) from None
     except ChargeonceError as error:
-        raise _ended(output, str(error), _exit_code_of(error)) from None
+        raise _ended(output, str(error), exit_code_of(error)) from None
     except Exception as error:  # noqa: BLE001 - a person at a terminal is owed one line, whatever it was
         if os.environ.get(TRACEBACK_VARIABLE):
             output.notice(without_secrets("".join(traceback.format_exception(error))))
@@ -67,7 +67,10 @@ def without_secrets(text: str) -> str:
     return _SECRETS.sub(lambda match: f"{match[1] or match[2] or match[3]}***", text)
 
 
-def _exit_code_of(error: ChargeonceError) -> int:
+def exit_code_of(error: Exception) -> int:
+    """Return the exit code of a command that ends by this error."""
+    if isinstance(error, CommandFailed):
+        return error.exit_code
     if isinstance(error, InvalidInput):
         return EXIT_USAGE
     return EXIT_REFUSED if isinstance(error, RefusedToStart) else EXIT_FAILED

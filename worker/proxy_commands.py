@@ -170,16 +170,35 @@ def revoke(
         asyncio.run(revoke_keys(output, key_id=key_id, run_id=run, reason=reason))
 
 
-@vault_app.command("rotate", epilog=_examples("vault rotate billing-run/acct_1/2031-03 --reason 'it leaked'"))
+@vault_app.command(
+    "rotate",
+    epilog=_examples(
+        "vault rotate billing-run/acct_1/2031-03 --reason 'it leaked'",
+        "vault rotate --account acct_1 --use reading --reason 'it leaked'",
+    ),
+)
 def rotate(
-    run: Annotated[str, typer.Argument(metavar="RUN")], *, reason: Reason, as_json: AsJson = False
+    reason: Reason,
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]")] = None,
+    *,
+    account: Annotated[
+        str | None, typer.Option(help="In place of a run: an account, whose own keys only read.")
+    ] = None,
+    use: Annotated[
+        str | None,
+        typer.Option(
+            help="What it is for. Of a run: charging (if not set), planning, reconciling; of an account: "
+            "reading (if not set), previewing."
+        ),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Give a run another key to charge by, in place of all that it had. The cap stays what it was."""
+    """Give a run, or an account, another key in place of all that it had. The cap stays what it was."""
     output = Output(as_json=as_json)
     with reported(output):
         from worker.vault_actions import rotate_key
 
-        asyncio.run(rotate_key(output, run, reason=reason))
+        asyncio.run(rotate_key(output, run, account=account, use=use, reason=reason))
 
 
 def audit(

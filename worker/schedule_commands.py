@@ -124,7 +124,9 @@ def sweep_(
     ] = None,
     waive: Annotated[
         list[str] | None,
-        typer.Option(metavar="PERIOD", help="Never bill this period by a sweep. May be repeated."),
+        typer.Option(
+            metavar="PERIOD", help="Bill this period neither by a sweep nor by a schedule. May be repeated."
+        ),
     ] = None,
     who: Who = None,
     reason: Annotated[
@@ -202,14 +204,18 @@ def backfill_(
     wait: Annotated[bool, typer.Option("--wait", help="With --together: wait for all of them.")] = False,
     skip_invalid: start_options.SkipInvalid = False,
     below_minimum: start_options.SmallLines = "charge",
+    canary: start_options.CanaryLines = 0,
+    canary_max_declined: start_options.CanaryMaxDeclined = None,
+    retry_policy: start_options.RetryPolicyFile = None,
+    slice_size: start_options.SliceSize = 500,
     customers: CustomersFile = None,
     live: Live = False,
     as_json: AsJson = False,
 ) -> None:
     """Bill several past periods, each as a run of its own, after one look at what each customer would pay.
 
-    Runs go one after another; nothing that an earlier run charged is charged again. Nothing starts without
-    --yes, --approve, or somebody at the terminal who says so.
+    Runs go one after another, until one is held; nothing that an earlier run charged is charged again.
+    Nothing starts without --yes, --approve, or somebody at the terminal who says so.
     """
     output = Output(as_json=as_json)
     with reported(output):
@@ -217,7 +223,8 @@ def backfill_(
 
         command = BackfillCommand(
             first=first, last=last, source=source, account=account, yes=yes, approve=approve, preview=preview,
-            together=together, wait=wait, skip_invalid=skip_invalid, below_minimum=below_minimum, live=live,
-            customers=customers,
+            together=together, wait=wait, skip_invalid=skip_invalid, below_minimum=below_minimum,
+            canary_lines=canary, canary_declined_percent_max=canary_max_declined, retry_policy=retry_policy,
+            slice_lines=slice_size, live=live, customers=customers,
         )  # fmt: skip
         asyncio.run(run_backfill(output, command))

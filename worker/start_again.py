@@ -41,8 +41,6 @@ def describe_start(command: "StartCommand", *, run_id: str, source: str, approve
     for name, value in typed.items():
         if value != _DEFAULTS[name]:
             words += [name, f"{value:g}" if isinstance(value, float) else str(value)]
-    if command.again:
-        words.append("--again")
     if command.again or _LATER_RUN.search(run_id):
         words.append("--again")
     if command.skip_invalid:

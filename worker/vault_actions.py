@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from activities.ledger.runs import RunLedger
 from activities.ledger.vault import VaultLedger
-from activities.vault import CHARGING, RunVault, issue_custom_key
+from activities.vault import (
+    CHARGING,
+    READING,
+    ROTATED_OF_ACCOUNTS,
+    ROTATED_OF_RUNS,
+    RunVault,
+    issue_custom_key,
+)
 from worker.console_output import Output, table
 from worker.durations import parse_duration_seconds
 from worker.environment import load_ledger_settings
@@ -136,24 +143,37 @@ async def revoke_keys(output: Output, *, key_id: str | None, run_id: str | None,
     )
 
 
-async def rotate_key(output: Output, run_id: str, *, reason: str) -> None:
-    """Give a run another key to charge by, in place of all that it had.
+async def rotate_key(
+    output: Output, run_id: str | None, *, account: str | None, use: str | None, reason: str
+) -> None:
+    """Give a run, or an account, another key for a use, in place of all that it had for it.
 
     Raises:
-        InvalidInput: The reason is blank, too long or no plain text.
+        InvalidInput: Neither a run nor an account was named, or both; there is no such use of theirs; or the
+            reason is blank, too long or no plain text.
         RefusedToStart: No vault secret is configured, or the run does not stand where it may have a key.
     """
     from workflows.contracts import RunKey  # noqa: PLC0415 - slow, and of no use to the other commands
 
+    if (run_id is None) == (account is None):
+        raise InvalidInput("say which run, or --account which account, and not both")
+    known = ROTATED_OF_ACCOUNTS if run_id is None else ROTATED_OF_RUNS
+    wanted = known.get(use or (READING if run_id is None else CHARGING).name)
+    if wanted is None:
+        raise InvalidInput(f"--use {echo(use or '')} is none of these: {', '.join(known)}")
     reason, settings = read_reason(reason), load_ledger_settings()
     secret = settings.need_vault_secret()
     async with open_ledger(settings) as pool:
-        run = await RunLedger(pool).read(run_id)
+        if run_id is not None:
+            account = (await RunLedger(pool).read(run_id)).account
         vault = RunVault(VaultLedger(pool), secret=secret, mode=settings.mode)
-        key = RunKey(run_id=run.run_id, account=run.account)
-        key_id, earlier = await vault.rotate(key, CHARGING, who=who(), reason=reason)
-    document = {"run": run_id, "key_id": key_id, "revoked": earlier}
-    output.result(document, lambda: [f"{run_id} charges by {key_id} from its next piece of work on"])
+        key = RunKey(run_id=run_id or "", account=account or "")
+        key_id, earlier = await vault.rotate(key, wanted, who=who(), reason=reason)
+    document = {"run": run_id, "account": account, "use": wanted.name, "key_id": key_id, "revoked": earlier}
+    subject = run_id or account
+    output.result(
+        document, lambda: [f"{subject}: {key_id} is for {wanted.name} from the next piece of work on"]
+    )
 
 
 def read_caps(texts: Sequence[str]) -> Iterator[tuple[str, int]]:

@@ -78,7 +78,7 @@ class LaunchOutcome(StrEnum):
 
     STARTED = "started"
     DUPLICATE = "duplicate"  # the period has a run already
-    REFUSED = "refused"  # the calendar does not bill the period
+    REFUSED = "refused"  # the calendar does not bill the period, or somebody waived it
 
 
 class LaunchReport(Message):

@@ -22,6 +22,7 @@ class Page:
     rate_limited: bool = False
     rate_limited_reason: str | None = None
     retry_after_seconds: float | None = None
+    refusal: str | None = None  # the code by which the credentials were refused, where they were
 
 
 class PaymentMethodKind(StrEnum):
@@ -29,6 +30,7 @@ class PaymentMethodKind(StrEnum):
 
     DEFAULT = "default"  # the customer's invoice default
     ONLY_CARD = "only_card"  # no default, and exactly one card is attached
+    ATTACHED = "attached"  # the one that was asked about, and the customer has it
     NONE = "none"
     SEVERAL = "several"  # a choice between cards is not ours to make
     CUSTOMER_DELETED = "customer_deleted"
@@ -39,9 +41,10 @@ class PaymentMethodKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PaymentMethodFinding:
-    """How a customer can be charged. `payment_method` is set exactly for DEFAULT and ONLY_CARD.
+    """How a customer can be charged. `payment_method` is set exactly for DEFAULT, ONLY_CARD and ATTACHED.
 
-    The last three say what to do about UNKNOWN: whether it was a 429, and what the answer said about it.
+    The last four say what to do about UNKNOWN: whether it was a 429, what the answer said about it, and the
+    code by which the credentials were refused, where they were.
     """
 
     kind: PaymentMethodKind
@@ -50,3 +53,4 @@ class PaymentMethodFinding:
     rate_limited: bool = False
     rate_limited_reason: str | None = None
     retry_after_seconds: float | None = None
+    refusal: str | None = None

@@ -142,6 +142,11 @@ def customer_path(customer: str) -> str:
     return f"/v1/customers/{quote(customer, safe='')}"
 
 
+def customer_method_path(customer: str, payment_method: str) -> str:
+    """Return the path of one payment method of a customer: both ids come from outside and are escaped."""
+    return f"{customer_path(customer)}/payment_methods/{quote(payment_method, safe='')}"
+
+
 def _checked_id(object_id: str) -> str:
     invariant(_OBJECT_ID.fullmatch(object_id), f"not an id of Stripe's: {object_id[:40]!a}")
     return object_id

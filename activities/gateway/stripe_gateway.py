@@ -20,6 +20,7 @@ from activities.gateway.money_back import list_disputes, list_refunds
 from activities.gateway.requests import (
     PAYMENT_INTENTS_PATH,
     StripeAccount,
+    customer_method_path,
     customer_path,
     payment_intent_path,
 )
@@ -144,6 +145,7 @@ class StripeGateway:
             skew_seconds=_skew_seconds(started_epoch_seconds, began, reply.answer.stripe_epoch_seconds),
             request_ids=_present(reply.answer.request_id),
             failure=None if found else describe(reply.answer),
+            refusal=_refusal_of(reply.answer),
         )
 
     async def list_payment_intents(
@@ -164,6 +166,7 @@ class StripeGateway:
         request_ids: list[str] = []
         skew_seconds: float | None = None
         failure: str | None = "nothing was listed"
+        refusal: str | None = None
         pages = 0
         async for page in self.scan_payment_intents(
             account,
@@ -176,7 +179,7 @@ class StripeGateway:
             pages += 1
             intents.extend(page.payment_intents)
             request_ids.extend(_present(page.request_id))
-            failure = page.failure
+            failure, refusal = page.failure, page.refusal
             if page.has_more and pages == PAGES_PER_LOOKUP_MAX:
                 failure = f"more than {PAGES_PER_LOOKUP_MAX} pages"
                 break
@@ -187,6 +190,7 @@ class StripeGateway:
             skew_seconds=skew_seconds,
             request_ids=tuple(request_ids),
             failure=failure,
+            refusal=refusal,
         )
 
     async def scan_payment_intents(
@@ -236,6 +240,7 @@ class StripeGateway:
             stripe_epoch_seconds=answer.stripe_epoch_seconds,
             failure=failure,
             retry_after_seconds=answer.retry_after_seconds,
+            refusal=_refusal_of(answer),
         )
         return page, last_id
 
@@ -263,7 +268,7 @@ class StripeGateway:
         account_id = self._calls.reader.word(reply.body.get("id")) if reply.body else None
         if reply.answer.succeeded and account_id:
             return account_id
-        refusal = CredentialsRefused if reply.answer.http_status in {401, 403} else RefusedToStart
+        refusal = CredentialsRefused if _refusal_of(reply.answer) is not None else RefusedToStart
         raise refusal(f"Stripe does not say whose API key this is: {describe(reply.answer)}")
 
     async def payment_method_of(
@@ -304,6 +309,27 @@ class StripeGateway:
             return PaymentMethodFinding(kind.SEVERAL, None, "several cards, and none is the default")
         return PaymentMethodFinding(kind.ONLY_CARD, str(items[0].get("id")), "the only card")
 
+    async def attached_method(
+        self,
+        account: StripeAccount,
+        customer: str,
+        payment_method: str,
+        *,
+        turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> PaymentMethodFinding:
+        """Return whether a payment method of whatever type is attached to a customer: ATTACHED, or NONE."""
+        async with turn():
+            reply = await self._calls.get(customer_method_path(customer, payment_method), {}, account)
+        if reply.answer.http_status == 404 and reply.answer.code == "resource_missing":
+            return PaymentMethodFinding(
+                PaymentMethodKind.NONE, None, "the customer does not have it any more"
+            )
+        if not reply.answer.succeeded or reply.body is None:
+            return _unknown_method(reply.answer)
+        if reply.body.get("id") != payment_method:
+            return PaymentMethodFinding(PaymentMethodKind.REFUSED, None, "what was answered is another one")
+        return PaymentMethodFinding(PaymentMethodKind.ATTACHED, payment_method, "the customer has it")
+
 
 def _may_answer_later(answer: Answer) -> bool:
     if answer.transport is not Transport.ANSWERED or answer.http_status is None:
@@ -321,7 +347,13 @@ def _unknown_method(answer: Answer) -> PaymentMethodFinding:
         rate_limited=answer.http_status == 429,
         rate_limited_reason=answer.rate_limited_reason or answer.code,
         retry_after_seconds=answer.retry_after_seconds,
+        refusal=_refusal_of(answer),
     )
+
+
+def _refusal_of(answer: Answer) -> str | None:
+    refused = answer.transport is Transport.ANSWERED and answer.http_status in {401, 403}
+    return (answer.code or f"HTTP {answer.http_status}") if refused else None
 
 
 def describe(answer: Answer) -> str:

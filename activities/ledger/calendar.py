@@ -46,6 +46,14 @@ class NextRun:
     owner: PeriodRun | None
 
 
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """Who decided not to bill a period, and why."""
+
+    who: str
+    reason: str
+
+
 class CalendarLedger:
     """Runs by period, and `calendar_decisions`."""
 
@@ -81,6 +89,11 @@ class CalendarLedger:
         waived = await self._pool.fetch(_SQL["waived_periods"], account, list(periods))
         settled = {row["period"] for row in (*billed, *waived)}
         return [period for period in periods if period not in settled]
+
+    async def waiver(self, account: str, period: str) -> Waiver | None:
+        """Return the newest decision about a period where that is not to bill it."""
+        row = await self._pool.fetchrow(_SQL["waived_periods"], account, [period])
+        return None if row is None else Waiver(who=row["who"], reason=row["reason"])
 
     async def decide(
         self, account: str, period: str, decision: PeriodDecision, *, schedule: str, who: str, reason: str

@@ -29,6 +29,7 @@ IN_FLIGHT_STATE = {
     Operation.CANCEL: State.CANCELING,
 }
 CANCELED_UNSENT = "canceled with the run: nothing of it is open at Stripe"
+GIVEN_BACK = "as the earlier run left it: the run that took it over was given up before anybody approved it"
 _EVERYTHING = claims_of(Mode.NORMAL)
 
 
@@ -112,10 +113,11 @@ class ChargeLedger:
     async def cancel_planned(self, run_id: str, slice_no: int | None, *, limit: int) -> int:
         """Cancel up to `limit` charges that nothing was sent for, of a slice or anywhere in the run.
 
+        What a run that nobody approved had taken over is given back: it ends as the earlier run left it.
         Returns how many; none of a run that is not being canceled.
         """
         return await self._pool.fetchval(  # type: ignore[no-any-return]
-            _SQL["cancel_planned"], run_id, slice_no, CANCELED_UNSENT, limit
+            _SQL["cancel_planned"], run_id, slice_no, CANCELED_UNSENT, limit, GIVEN_BACK
         )
 
     async def cancel_unsent(self, charge: Charge) -> Charge | None:

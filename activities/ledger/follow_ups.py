@@ -211,7 +211,7 @@ def _columns_of(waits: Sequence[tuple[Charge, Wait]]) -> list[list[Any]]:
 
 def _decline_of(row: Row) -> Decline:
     return Decline(
-        code=row["decline_code"] or row["reason"],
+        code=row["decline_code"],
         advice=row["decline_advice"],
         network_advice=row["decline_network_advice"],
     )

@@ -195,6 +195,23 @@ class VaultLedger:
         )
         return [row["key_id"] for row in rows]
 
+    async def revoke_for_account(
+        self,
+        account: str,
+        use: KeyUse,
+        mode: Mode,
+        *,
+        who: str,
+        reason: str,
+        keep: str,
+        derived: Sequence[str],
+        issuer: str,
+    ) -> list[str]:
+        """Revoke an account's own keys for one use: `derived`, or issued by `issuer`; return ids."""
+        about = (account, who, reason, use.name, use.scope.value, mode.value, keep)
+        rows = await self._pool.fetch(_SQL["revoke_keys_of_account"], *about, list(derived), issuer)
+        return [row["key_id"] for row in rows]
+
     async def list(self, *, run_id: str | None, everything: bool, limit: int) -> Sequence[dict[str, Any]]:
         """Return keys, newest first, with their budgets; without `everything` those that are valid."""
         return [dict(row) for row in await self._pool.fetch(_SQL["list_keys"], run_id, everything, limit)]

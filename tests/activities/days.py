@@ -24,6 +24,8 @@ from activities.ledger.vault import KeyUse
 from activities.plan import Planner
 from activities.runs import RunActivities
 from activities.vault import CHARGING
+from deploy.stripe_sim.payment_methods import detach_from
+from deploy.stripe_sim.simulator import Cause
 from tests.activities.local_limiter import LocalLimiter
 from tests.activities.scene import ACCOUNT, API_KEY, CONFIRM, GOOD_CARD, RUN_ID, Scene
 from workflows.contracts import RunKey, Settling, Slice
@@ -107,6 +109,13 @@ class Days:
         method = f"{card}_new_{customer}"
         self.scene.sim.seed(customer, method, default=method)
         return method
+
+    def detach_card(self, payment_method: str) -> None:
+        """Let a customer, who has no default one, take a payment method away."""
+        simulator = self.scene.sim.simulator
+        account = simulator.account(ACCOUNT.id)
+        cause = Cause(simulator, account, simulator.clock.now())
+        detach_from(cause, account.payment_methods.by_id[payment_method])
 
     async def pay_on_session(self, charge_id: str, card: str = GOOD_CARD) -> None:
         """Let the customer come back and pay the charge's PaymentIntent themselves."""

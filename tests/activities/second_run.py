@@ -14,8 +14,8 @@ async def close(scene: Scene, run_id: str = RUN_ID) -> Run:
     return await close_run(scene.pool, run_id)
 
 
-async def bill_again(scene: Scene, *lines: StagedLine, run_id: str = LATER) -> Run:
-    """Lock and plan a later run over these lines, approved beforehand."""
+async def bill_again(scene: Scene, *lines: StagedLine, run_id: str = LATER, approved: bool = True) -> Run:
+    """Lock and plan a later run over these lines, approved beforehand unless it is not."""
     for line in lines:
         scene.sim.seed(line.customer, line.payment_method or GOOD_CARD)
     await RunLedger(scene.pool).lock(
@@ -28,7 +28,7 @@ async def bill_again(scene: Scene, *lines: StagedLine, run_id: str = LATER) -> R
         started_by="tests",
     )
     terms = PlanTerms(run_id=run_id, account=ACCOUNT.id, period=PERIOD, slice_lines=500)
-    return await commit_plan(scene.pool, terms, lines)
+    return await commit_plan(scene.pool, terms, lines, approved=approved)
 
 
 def again(

@@ -1,9 +1,11 @@
 """A decline is retried on the same PaymentIntent, once its replay is over and Stripe has been asked."""
 
+from dataclasses import replace
+
 import pytest
 
 from activities.carry import End
-from activities.reopen import CUSTOMER_PAYS_SECONDS, Reopener
+from activities.reopen import Reopener
 from activities.settle import Step
 from tests.activities.scene import DECLINING_CARD, GOOD_CARD, RUN_ID, Scene, Worker, seconds
 from tests.activities.second_run import close
@@ -70,6 +72,18 @@ async def test_a_retry_pays_by_the_card_that_the_customer_has_now(scene: Scene) 
     await scene.audit()
 
 
+async def test_a_retry_without_an_answer_goes_on_with_its_own_card(scene: Scene) -> None:
+    """What is opened for it past the window pays by the retry's card, and not by the one that was planned."""
+    worker, declined = await decline(scene)
+    await scene.set_age(WINDOW_SECONDS)
+    await worker.intend(replace(declined, payment_method=REPLACED_CARD), Operation.CONFIRM)
+    await scene.set_age(2 * WINDOW_SECONDS)
+    step = await worker.settler.settle(await scene.charge())
+    assert (step.charge.state, step.charge.confirm_version) == (State.SUCCEEDED, 3)
+    assert REPLACED_CARD in await scene.pool.fetchval("SELECT parameters FROM keys WHERE version = 3")
+    await scene.audit()
+
+
 async def test_a_retry_may_be_declined_again(scene: Scene) -> None:
     """The next one waits for the window of the newest key, and is version 3."""
     worker, declined = await decline(scene)
@@ -114,7 +128,7 @@ async def test_no_retry_runs_against_a_customer_who_is_paying(scene: Scene) -> N
     worker.settler.lookups.retrieve = look  # type: ignore[method-assign, assignment]
     sent = len(scene.posts)
     step = await retry(worker, declined)
-    assert (step.waiting, step.wait_seconds) == (True, CUSTOMER_PAYS_SECONDS)
+    assert (step.waiting, step.customer_pays) == (True, True)
     assert step.charge.state is State.DECLINED
     assert len(scene.posts) == sent
 

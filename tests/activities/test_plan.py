@@ -127,6 +127,16 @@ async def test_an_approval_of_another_plan_is_refused(plans: Plans) -> None:
     assert (await RunLedger(plans.scene.pool).read(RUN_ID)).phase == "charging"
 
 
+@pytest.mark.parametrize("rule", [{"approve_any": True}, {"approve_within_minor": {"usd": 1_000}}])
+async def test_no_rule_stands_for_the_hash_that_somebody_approved(
+    plans: Plans, rule: dict[str, object]
+) -> None:
+    """Who approved one plan is asked about another, whatever else would have let it through."""
+    preview = await plans.planner().preview(plans.request(plans.write("cus_1,usd,100,pm_1")))
+    changed = await plans.planned("cus_1,usd,101,pm_1", approved_hash=preview.plan_hash, **rule)
+    assert (changed.phase, changed.approved_hash) == ("planned", None)
+
+
 async def test_a_plan_that_was_approved_beforehand_charges_at_once(plans: Plans) -> None:
     """The hash that a preview showed is all that an unattended start needs."""
     preview = await plans.planner().preview(plans.request(plans.write("cus_1,usd,100,pm_1")))

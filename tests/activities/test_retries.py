@@ -4,11 +4,17 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
+from activities.follow_ups import begin_to_wait
+from activities.ledger.follow_ups import FollowUpLedger
+from activities.reopen import UNANSWERED_SECONDS
 from activities.vault import CHARGING, READING
-from tests.activities.days import DAY, Days, open_days
-from tests.activities.scene import ACCOUNT, CONFIRM, DECLINING_CARD, GOOD_CARD, Scene
-from workflows.domain.retry_policy import Method, RetryPolicy, RetryRule
+from tests.activities.days import DAY, RUN, Days, open_days
+from tests.activities.scene import ACCOUNT, CONFIRM, DECLINING_CARD, GOOD_CARD, RUN_ID, SLOW_DEBIT, Scene
+from workflows.contracts import HoldKind, Settling
+from workflows.domain.follow_up import Wait
+from workflows.domain.retry_policy import DEFAULT_POLICY, Method, RetryPolicy, RetryRule
 from workflows.domain.states import State
 
 BROKE = "pm_card_declineOnceThenSucceed_broke"
@@ -153,6 +159,100 @@ async def test_a_deleted_customer_is_passed_over(scene: Scene, days: Days) -> No
     assert await days.outcomes() == [("retry", "retries_used_up")]
 
 
+async def test_a_card_that_is_gone_is_passed_over(scene: Scene, days: Days) -> None:
+    """A detached card would be refused, which ends a charge; what is added later pays."""
+    (charge_id,) = await days.charge([DECLINING_CARD])
+    await days.plan()
+    days.detach_card(f"{DECLINING_CARD}_1")
+    assert (await days.day(3)).open == 1
+    assert scene.wire == ["create v1", "confirm v1"]
+    assert "no_payment_method" in await scene.pool.fetchval("SELECT reason FROM follow_ups")
+    days.replace_card((await scene.charge(charge_id)).customer, GOOD_CARD)
+    assert (await days.day(5)).open == 0
+    assert (await scene.charge(charge_id)).state is State.SUCCEEDED
+    assert scene.wire[2:] == ["confirm v2"]
+    await scene.audit()
+
+
+@pytest.mark.parametrize("is_attached", [True, False])
+async def test_of_several_cards_the_one_before_is_used_while_it_is_there(
+    scene: Scene, days: Days, *, is_attached: bool
+) -> None:
+    """A choice between cards is not ours to make, so only the one that was planned is tried again."""
+    (charge_id,) = await days.charge([DECLINING_CARD])
+    await days.plan()
+    customer = (await scene.charge(charge_id)).customer
+    scene.sim.seed(customer, f"{GOOD_CARD}_second", f"{GOOD_CARD}_third")
+    if not is_attached:
+        days.detach_card(f"{DECLINING_CARD}_1")
+    assert (await days.day(3)).open == 1
+    assert scene.wire[2:] == (["confirm v2"] if is_attached else [])
+
+
+async def test_the_same_card_is_passed_over_where_it_is_gone(scene: Scene, days: Days) -> None:
+    """A policy that names the card that was declined does not send one that can only be refused."""
+    policy = RetryPolicy(otherwise=RetryRule("otherwise", (2,), Method.SAME))
+    (charge_id,) = await days.charge([DECLINING_CARD], policy=policy)
+    await days.plan()
+    days.detach_card(f"{DECLINING_CARD}_1")
+    assert (await days.day(2)).open == 0
+    assert (await scene.charge(charge_id)).state is State.DECLINED
+    assert scene.wire == ["create v1", "confirm v1"]
+
+
+@pytest.mark.parametrize("path", ["^/v1/customers/", "^/v1/payment_intents/"])
+@pytest.mark.parametrize("status", [401, 403])
+async def test_refused_credentials_hold_a_run_of_retries(
+    scene: Scene, days: Days, path: str, status: int
+) -> None:
+    """Whichever question they are refused for, the run says why, and the retry keeps its time."""
+    await days.charge([DECLINING_CARD])
+    await days.plan()
+    await scene.set_age(3 * DAY)
+    scene.fault("error", status=status, match={"method": "GET", "path": path})
+    done = await days.look()
+    assert (done.halted_kind, done.closes_by_itself, done.held) == (HoldKind.BREAKER, False, 1)
+    assert f"HTTP {status}" in (done.halted or "")
+    scene.clear_faults()
+    assert (await days.due()).due_now == 1
+    await days.day(3)
+    assert scene.wire[2:] == ["confirm v2"]
+
+
+@pytest.mark.parametrize("card", ["pm_card_authenticationRequired_x", SLOW_DEBIT])
+async def test_refused_credentials_hold_a_run_that_waits(scene: Scene, days: Days, card: str) -> None:
+    """A customer or a bank that can not be asked about is no outage of Stripe: a person has to know."""
+    await days.charge([card])
+    await days.plan()
+    await scene.set_age(DAY)
+    scene.fault("error", status=401, match={"method": "GET"})
+    done = await days.look()
+    assert (done.halted_kind, done.deferred) == (HoldKind.BREAKER, 0)
+    assert "HTTP 401" in (done.halted or "")
+
+
+async def test_what_is_in_flight_holds_it_as_well(scene: Scene, days: Days) -> None:
+    """A retry without an answer whose lookup is refused is not asked about for ever without a word."""
+    await days.charge([DECLINING_CARD])
+    await days.plan()
+    scene.fault("drop", place="after", operation=CONFIRM)
+    await days.day(3)
+    scene.fault("error", status=401, match={"method": "GET"})
+    await scene.set_age(4.5 * DAY)
+    progress = await ActivityEnvironment().run(days.charges.settle_due, Settling(**dict(RUN)))
+    assert progress.halted_kind is HoldKind.BREAKER
+
+
+async def test_an_outage_is_not_asked_about_every_moment(scene: Scene, days: Days) -> None:
+    """A retry whose lookup has no answer is put off for an hour, and says what it waits for."""
+    await days.charge([DECLINING_CARD])
+    await days.plan()
+    scene.fault("error", status=500, match={"method": "GET", "path": "^/v1/payment_intents/"})
+    due = await days.day(3)
+    assert due.next_due_seconds == pytest.approx(UNANSWERED_SECONDS)
+    assert "no complete lookup" in await scene.pool.fetchval("SELECT reason FROM follow_ups")
+
+
 async def test_a_retry_whose_answer_is_lost_is_settled_first(scene: Scene, days: Days) -> None:
     """A retry that nobody heard of again counts as sent: it is looked up, and the next one keeps its day."""
     (charge_id,) = await days.charge([DECLINING_CARD])
@@ -238,3 +338,32 @@ async def test_the_report_of_the_charging_says_what_is_waited_for(scene: Scene, 
     assert actions[-2:] == ["customer_needed", "charging_closed"]
     assert (await days.plan()).open == 2
     assert len(await days.outcomes()) == 2
+
+
+async def test_a_customer_who_walks_away_in_the_middle_does_not_keep_the_run(
+    scene: Scene, days: Days
+) -> None:
+    """Somebody began to pay a declined PaymentIntent on session: each retry is passed over, and that ends."""
+    (charge_id,) = await days.charge([DECLINING_CARD])
+    await days.plan()
+    await days.pay_on_session(charge_id, "pm_card_threeDSecure2Required")
+    for day in (3, 5):
+        assert (await days.day(day)).open == 1
+    assert (await days.day(7)).open == 0
+    assert scene.wire.count("confirm v2") == 0
+    assert await days.outcomes() == [("retry", "retries_used_up")]
+
+
+async def test_a_planner_that_thaws_after_the_close_waits_for_nothing(scene: Scene, days: Days) -> None:
+    """It read the charges, froze, and comes back to a run that was canceled and closed meanwhile."""
+    await days.charge([DECLINING_CARD])
+    ledger = FollowUpLedger(scene.pool)
+    [one] = await ledger.candidates(RUN_ID, 0)
+    wait = begin_to_wait(DEFAULT_POLICY, one)
+    assert isinstance(wait, Wait)
+    await days.plan()
+    await scene.cancel()
+    assert (await days.day(0.1)).open == 0
+    await days.close()
+    assert await ledger.open(RUN_ID, [(one.charge, wait)]) == 0
+    assert (await days.due()).open == 0

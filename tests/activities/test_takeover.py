@@ -5,6 +5,7 @@ import pytest
 
 from activities.carry import End
 from activities.explain import explain_charge
+from activities.ledger.control import ControlLedger
 from tests.activities.scene import (
     AMOUNT_MINOR,
     CANCEL,
@@ -286,6 +287,37 @@ async def test_a_canceled_run_asks_stripe_about_what_it_took_over(scene: Scene, 
     await scene.audit()
 
 
+@pytest.mark.parametrize(
+    ("card", "state"), [(DECLINING_CARD, State.DECLINED), (ASKING_CARD, State.NEEDS_CUSTOMER)]
+)
+@pytest.mark.parametrize("corrected", [False, True], ids=["unchanged", "corrected"])
+async def test_what_nobody_approved_is_given_back_as_it_was(
+    scene: Scene,
+    corrected: bool,  # noqa: FBT001 - parametrized
+    card: str,
+    state: State,
+) -> None:
+    """A run given up before its approval asks Stripe nothing, so it needs no key for it; a third bills it."""
+    await end_first_run(scene, card, state)
+    amount_minor = CORRECTED_MINOR if corrected else AMOUNT_MINOR
+    await bill_again(scene, again(amount_minor=amount_minor), approved=False)
+    await scene.cancel(LATER)
+    sent = len(scene.sim.requests)
+    ledger = scene.worker().ledger
+    assert await ledger.cancel_planned(LATER, None, limit=10) == 1
+    assert not await ledger.has_open(LATER)
+    assert len(scene.sim.requests) == sent
+    assert await counts(scene, LATER) == {str(state): 1}
+    await close(scene, LATER)
+    third = f"{RUN_ID}/r3"
+    await bill_again(scene, again(amount_minor=amount_minor), run_id=third)
+    await scene.work(third)
+    await scene.set_age(WINDOW_SECONDS)
+    assert list((await scene.work(third)).values()) == [End.SETTLED]
+    assert [movement.amount for movement in scene.sim.movements] == [amount_minor]
+    await scene.audit()
+
+
 async def test_what_stripe_has_canceled_already_is_canceled_without_a_request(scene: Scene) -> None:
     """Its PaymentIntent made way, then the run was canceled: there is nothing left to ask."""
     await end_first_run(scene)
@@ -315,7 +347,8 @@ async def test_a_run_that_is_canceled_while_it_makes_way_ends_canceled(scene: Sc
     assert (await b.record(intent, await b.transmit(intent))).state is State.CANCELED
 
 
-async def test_a_late_word_of_the_first_runs_cancel_changes_nothing(scene: Scene) -> None:
+@pytest.mark.parametrize("approved", [False, True], ids=["waiting", "approved"])
+async def test_a_late_word_of_the_first_runs_cancel_changes_nothing(scene: Scene, approved: bool) -> None:  # noqa: FBT001 - parametrized
     """Its answer comes when the charge is taken over already: canceled, as was known, and still planned."""
     a = scene.worker()
     charge = await scene.prepare(a)
@@ -324,8 +357,11 @@ async def test_a_late_word_of_the_first_runs_cancel_changes_nothing(scene: Scene
     answer = await a.transmit(intent)
     assert list((await scene.work()).values()) == [End.SETTLED]
     await close(scene)
-    await bill_again(scene, again())
+    run = await bill_again(scene, again(), approved=approved)
     assert (await a.record(intent, answer)).state is State.PLANNED
+    if not approved:
+        request = {"plan_hash": run.plan_hash or "", "who": "tests", "reason": "scripted"}
+        await ControlLedger(scene.pool).approve(LATER, **request)
     await scene.set_age(WINDOW_SECONDS)
     assert list((await scene.work(LATER)).values()) == [End.SETTLED]
     assert (await scene.charge()).state is State.SUCCEEDED

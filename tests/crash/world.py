@@ -115,6 +115,13 @@ class World:
             while (await handle.query(BillingRun.progress)).hold is None:  # noqa: ASYNC110 - nobody signals
                 await asyncio.sleep(0.05)
 
+    async def wait_for_idleness(self, handle: WorkflowHandle[BillingRun, RunReport]) -> None:
+        """Wait until all that is left of the run waits for a time to come."""
+        progress = BillingRun.progress
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while (await handle.query(progress)).waiting_until_epoch_seconds is None:  # noqa: ASYNC110 - nobody signals
+                await asyncio.sleep(0.05)
+
     async def cancel(self, handle: WorkflowHandle[BillingRun, RunReport]) -> None:
         """Cancel the run as the command line does; a worker may die while it answers."""
         decision = Decision(who="a crash test", reason="scripted")

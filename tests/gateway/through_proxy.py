@@ -48,7 +48,7 @@ async def proxied(
         database_url=database.proxy_url,
         account_keys=f'{{"{account}": "{stripe_key}"}}',
         stripe_api_base=stripe_url,
-        database_connections=2,
+        database_connections=3,
         sweep_seconds=0,
     )
     async with open_pool(database.owner_url, connections=1) as pool:

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from activities.ledger.calendar import CalendarLedger, PeriodDecision
+from activities.ledger.calendar import CalendarLedger, PeriodDecision, Waiver
 from activities.ledger.clock import advance_clock
 from activities.ledger.database import Pool, open_pool
 from activities.ledger.runs import RunLedger
@@ -67,8 +67,10 @@ async def test_a_period_is_unbilled_until_it_has_a_run_or_is_waived(pool: Pool) 
 
     await decide(PeriodDecision.WAIVE)
     assert await ledger.unbilled(ACCOUNT, MONTHS) == MONTHS[2:]
+    assert await ledger.waiver(ACCOUNT, MONTHS[1]) == Waiver(who="tests", reason="to see")
     assert await ledger.unbilled("acct_3", MONTHS) == MONTHS
     await decide(PeriodDecision.BILL)
+    assert await ledger.waiver(ACCOUNT, MONTHS[1]) is None
     assert await ledger.unbilled(ACCOUNT, MONTHS) == MONTHS[1:]
     assert await ledger.unbilled(ACCOUNT, []) == []
 

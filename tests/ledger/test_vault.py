@@ -147,6 +147,27 @@ async def test_an_expired_key_needs_a_rotation(pool: Pool, database: Database) -
     await vault.key_for(KEY, CHARGING)
 
 
+async def test_a_revoked_reading_key_is_replaced_by_a_rotation(pool: Pool, vault: RunVault) -> None:
+    """An account's own key that somebody took away is replaced by the command that the refusal names."""
+    await plan(pool)
+    first = await vault.key_for(KEY, READING)
+    job = await issue_custom_key(
+        VaultLedger(pool), account=ACCOUNT, mode=Mode.TEST, allow=READING.allow, caps_minor={}, daily=False,
+        label="reading", expires=timedelta(days=1), who="somebody",
+    )  # fmt: skip
+    await VaultLedger(pool).revoke(id_of(first), who="somebody", reason="seen in a chat")
+    command = f"chargeonce vault rotate --account {ACCOUNT} --use reading"
+    with pytest.raises(CredentialsRefused, match=f"seen in a chat; to replace it: {command}"):
+        await vault.key_for(KEY, READING)
+    whole = RunKey(run_id="", account=ACCOUNT)
+    second, revoked = await vault.rotate(whole, READING, who="somebody", reason="after the chat")
+    assert (id_of(await vault.key_for(KEY, READING)), revoked) == (second, [])
+    third, revoked = await vault.rotate(whole, READING, who="somebody", reason="every quarter")
+    assert (id_of(await vault.key_for(KEY, READING)), revoked) == (third, [second])
+    valid = {row["key_id"] for row in await stored(pool) if row["revoked_by"] is None}
+    assert valid == {job.key_id, third}
+
+
 async def test_another_vault_secret_is_noticed(pool: Pool, vault: RunVault) -> None:
     """A process with another secret would derive keys that nobody issued: it says so."""
     await plan(pool)

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -254,6 +255,8 @@ def test_a_preview_gives_the_command_that_charges_it() -> None:
     assert start == f"{typed} --skip-invalid --approve ab12"
     later = describe_start(command, run_id=f"{RUN}/r2", source="my charges.csv", approve="ab12")
     assert later == f"{typed} --again --skip-invalid --approve ab12"
+    again = replace(command, again=True)
+    assert describe_start(again, run_id=f"{RUN}/r2", source="my charges.csv", approve="ab12") == later
 
 
 def test_no_backstop_is_missed_where_nothing_was_sent() -> None:

@@ -93,6 +93,14 @@ def test_settings_that_can_not_be_right_are_not_repeated(monkeypatch: pytest.Mon
     assert "port" in str(refused.value).lower()
 
 
+def test_two_database_connections_are_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two are kept for good by who counts against caps, so nothing else would ever get one."""
+    monkeypatch.setenv("CHARGEONCE_PROXY_DATABASE_URL", "postgresql://cap@127.0.0.1/ledger")
+    monkeypatch.setenv("CHARGEONCE_PROXY_DATABASE_CONNECTIONS", "2")
+    with pytest.raises(RefusedToStart, match="CHARGEONCE_PROXY_DATABASE_CONNECTIONS can't be right"):
+        load_proxy_settings()
+
+
 def test_a_real_key_shows_nothing_of_itself() -> None:
     """Neither a traceback nor a log that shows the object shows the key."""
     assert "sk_test_x" not in repr(RealKey("sk_test_x", Mode.TEST, connected=False))

@@ -16,6 +16,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
+from activities.ledger.calendar import CalendarLedger, PeriodDecision
 from activities.ledger.database import open_pool
 from deploy.postgres import Database
 from deploy.temporal_server import TemporalServer
@@ -143,11 +144,34 @@ async def test_a_launcher_gives_up_with_the_reason(pad: LaunchPad, asked: dict[s
     assert told in reason_of(failed.value)
 
 
+async def test_what_no_waiting_mends_is_not_waited_for(pad: LaunchPad) -> None:
+    """A source of no known kind fails its launcher at the first try, however long it may wait."""
+    with pytest.raises(WorkflowFailureError) as failed:
+        await report_of(pad, pad.order(period="2031-03", source="{period}.doc", source_wait_seconds=3_600))
+    assert "of no known kind" in reason_of(failed.value)
+
+
 async def test_a_period_outside_the_calendar_is_refused(pad: LaunchPad) -> None:
     """A firing before `since` starts nothing, and says why."""
     report = await report_of(pad, pad.order(period="2030-12"))
     assert (report.outcome, report.run_id) == (LaunchOutcome.REFUSED, None)
     assert report.reason == "schedule monthly bills from 2031-01 until further notice"
+
+
+async def test_a_waived_period_is_billed_by_nobody_but_a_person(pad: LaunchPad) -> None:
+    """A firing that comes after somebody waived its period starts nothing; a later decision to bill does."""
+    waive = ("finance@desk", "billed by hand")
+    await CalendarLedger(pad.pool).decide(
+        pad.account, "2031-03", PeriodDecision.WAIVE, schedule="monthly", who=waive[0], reason=waive[1]
+    )
+    report = await report_of(pad, pad.order(period="2031-03"))
+    assert (report.outcome, report.run_id) == (LaunchOutcome.REFUSED, None)
+    assert report.reason == "waived by finance@desk: billed by hand"
+    decision = Decision(who="ops@desk", reason="it was not")
+    billed = await report_of(pad, pad.order(period="2031-03", decided_by=decision))
+    assert billed.run_id is not None
+    assert billed.outcome is LaunchOutcome.STARTED
+    await pad.client.get_workflow_handle(billed.run_id).terminate()
 
 
 async def test_what_a_person_decided_goes_with_the_run(pad: LaunchPad) -> None:

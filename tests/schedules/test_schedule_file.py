@@ -116,6 +116,29 @@ def test_every_fault_of_a_file_is_named_at_once() -> None:
         assert told in refused.value.reason
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "both"),
+    [
+        ({}, {}, True),
+        ({"until": "2031-03"}, {"since": "2031-03"}, True),
+        ({"since": "2031-06"}, {"since": "2031-01", "until": "2031-06"}, True),
+        ({"until": "2031-03"}, {"since": "2031-04"}, False),
+        ({}, {"account": "acct_2"}, False),
+        ({}, {"every": "quarter", "since": "2031-Q1"}, False),
+    ],
+)
+def test_no_two_schedules_bill_the_same_periods(
+    first: dict[str, Any], second: dict[str, Any], *, both: bool
+) -> None:
+    """A period of an account has one run: of two schedules the second would never charge anybody."""
+    rows = [LEAST | first, LEAST | {"name": "other"} | second]
+    if not both:
+        assert len(parse_schedules({"schedule": rows}, FOLDER, "schedules.toml")) == 2
+        return
+    with pytest.raises(InvalidInput, match="'monthly' and 'other' bill the same periods of acct_1"):
+        parse_schedules({"schedule": rows}, FOLDER, "schedules.toml")
+
+
 def test_a_file_that_is_no_toml_or_not_there_is_refused(tmp_path: Path) -> None:
     """The refusal names the file."""
     path = tmp_path / "schedules.toml"

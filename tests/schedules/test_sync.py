@@ -40,10 +40,12 @@ class Calendar:
     async def sync(self, *entries: dict[str, Any]) -> list[Synced]:
         """Make Temporal's schedules these."""
         least = {
-            "account": "acct_1", "zone": "Europe/Berlin", "every": "month", "since": "2031-01",
-            "source": "{period}.csv",
+            "zone": "Europe/Berlin", "every": "month", "since": "2031-01", "source": "{period}.csv",
         }  # fmt: skip
-        rows = [least | entry | {"name": self.name(entry["name"])} for entry in entries]
+        rows = [
+            least | {"account": f"acct_{entry['name']}"} | entry | {"name": self.name(entry["name"])}
+            for entry in entries
+        ]
         parsed = parse_schedules({"schedule": rows}, Path("/billing"), "schedules.toml")
         return await sync(self.client, parsed, self.settings)
 

@@ -177,10 +177,17 @@ class _Relay:
         if answered.status == 401:
             self._parts.refresh_keys()
         if answered.status < 400:  # runs once the reply is out, and before the next request is read
-            asyncio.get_running_loop().call_soon(self._note, answered, admission)
+            asyncio.get_running_loop().call_soon(self._note_behind, answered, admission)
         else:
             await self._wait_for_record(self._note(answered, admission))
         return self._pass_on(answered)
+
+    def _note_behind(self, answered: Answered, admission: Admission) -> None:
+        try:
+            self._note(answered, admission)
+        except Exception as error:  # noqa: BLE001 - asyncio would log the whole answer
+            entry = {"event": "answer_not_noted", "call": self._ask.call_id, "error": type(error).__name__}
+            _LOG.error(json.dumps(entry))
 
     def _note(self, answered: Answered, admission: Admission) -> Told:
         told = tell(self._ask, answered, self._elapsed_ms())

@@ -53,7 +53,8 @@ class ProxySettings(BaseSettings):
     """A little longer than the clients' own, so that they give up first and the answer is still recorded."""
     connections: int = Field(default=512, ge=8, le=65_535)
     """To Stripe, for all accounts; one account gets another only while it holds fewer than are free."""
-    database_connections: int = Field(default=6, ge=2, le=100)
+    database_connections: int = Field(default=6, ge=3, le=100)
+    """Two are kept for good by who counts sends against caps; all else goes through what is left."""
     sweep_seconds: float = Field(default=60.0, ge=0)
     """How often unknown outcomes are looked up; 0 never does."""
     unknown_after_seconds: float = Field(default=120.0, ge=0)

@@ -130,6 +130,13 @@ class ScheduleEntry(BaseModel):
             timing=timing,
         )
 
+    def shares_periods_with(self, other: "ScheduleEntry") -> bool:
+        """Return whether both bill some period of one account, which only one of them can have."""
+        if (self.account, self.every) != (other.account, other.every):
+            return False
+        ours, theirs = self.calendar(), other.calendar()
+        return ours.covers(theirs.first) or theirs.covers(ours.first)
+
     def catch_up_window(self) -> timedelta:
         """Return how late Temporal may still make a firing good by itself."""
         return timedelta(seconds=self.catch_up)
@@ -160,7 +167,8 @@ def parse_schedules(document: Mapping[str, Any], folder: Path, name: str) -> lis
     """Return the schedules of a parsed file; relative paths in it are relative to `folder`.
 
     Raises:
-        InvalidInput: A key is wrong, or two schedules have one name; every fault is named.
+        InvalidInput: A key is wrong, or two schedules have one name or bill the same periods of an account;
+            every fault is named.
     """
     rows = document.get("schedule", [])
     faults = [
@@ -178,6 +186,12 @@ def parse_schedules(document: Mapping[str, Any], folder: Path, name: str) -> lis
             continue
         if any(entry.name == other.name for other in entries):
             faults.append(f"schedule {echo(entry.name)} is there twice")
+        faults += [
+            f"schedules {echo(other.name)} and {echo(entry.name)} bill the same periods of {entry.account}, "
+            "and each of those has one run: give them other periods by since and until, or make them one"
+            for other in entries
+            if entry.name != other.name and entry.shares_periods_with(other)
+        ]
         policy = None if entry.retry_policy is None else folder / entry.retry_policy.expanduser()
         source = _absolute(entry.source, folder)
         entries.append(entry.model_copy(update={"source": source, "retry_policy": policy}))

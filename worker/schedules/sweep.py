@@ -6,7 +6,7 @@ notices. So the default policy is to ask: nothing starts before a person has sai
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from worker.console_output import Output, table
 from worker.environment import load_settings
 from worker.failures import EXIT_FAILED, EXIT_USAGE, CommandFailed
 from worker.period_plans import PeriodPlans, render_period_plans
+from worker.reasons import read_reason
 from worker.run_start import is_attended
 from worker.schedules.launching import launch_period
 from worker.schedules.missed import MissedFiring, find_missed
@@ -88,13 +89,17 @@ async def sweep_schedules(output: Output, command: SweepCommand) -> None:
     """Print what was missed with what each customer would be charged, and start what is decided.
 
     Raises:
-        InvalidInput: The file is wrong, or a decision names no period that was missed.
+        InvalidInput: The file is wrong, or a decision names no period that was missed, or one that several
+            schedules have missed; or the reason is blank.
         typer.Exit: 1: something that was missed is undecided, or was not started.
     """
     entries = choose(read_schedules(command.path), command.name)
-    if command.waive and not command.reason:
+    if command.reason is not None:
+        command = replace(command, reason=read_reason(command.reason))
+    elif command.waive:
         raise CommandFailed(
-            "--waive needs a --reason: nobody bills the period after it", exit_code=EXIT_USAGE
+            "--waive needs a --reason: neither a sweep nor a schedule bills the period after it",
+            exit_code=EXIT_USAGE,
         )
     settings = load_settings(live=command.live)
     settings.refuse_unspoken_live_key()
@@ -103,7 +108,7 @@ async def sweep_schedules(output: Output, command: SweepCommand) -> None:
         open_accounts(settings, pool) as accounts,
     ):
         found = [Swept(missed) for missed in await find_missed(CalendarLedger(pool), entries)]
-        _refuse_strangers(command, found)
+        refuse_unclear(command, [one.missed for one in found])
         sweep = _Sweep(
             output=output, pool=pool, accounts=accounts, settings=settings, command=command, found=found
         )
@@ -197,12 +202,13 @@ class _Sweep:
     async def _waive(self, one: Swept, reason: str) -> None:
         await self._record(one, PeriodDecision.WAIVE, reason)
         one.outcome, one.detail = "waived", reason
+        self._tell(one)
 
     async def _start(self, one: Swept, because: str, approved_hash: str | None) -> None:
         entry, reason = one.missed.entry, self._command.reason or f"found missed by the sweep; {because}"
-        self._client = self._client or await connect_temporal()
-        await self._record(one, PeriodDecision.BILL, reason)
         try:
+            self._client = self._client or await connect_temporal()
+            await self._record(one, PeriodDecision.BILL, reason)
             report = await launch_period(
                 self._client,
                 entry.order(timing=self._settings.timing, slices_at_once=self._settings.slices_at_once),
@@ -213,8 +219,12 @@ class _Sweep:
             )
         except ChargeonceError as error:
             one.outcome, one.detail = "failed", str(error)
-            return
-        one.outcome, one.run_id, one.detail = report.outcome.value, report.run_id, report.reason
+        else:
+            one.outcome, one.run_id, one.detail = report.outcome.value, report.run_id, report.reason
+        self._tell(one)
+
+    def _tell(self, one: Swept) -> None:
+        self._output.notice(f"{one.missed.label}: {one.outcome} {one.run_id or one.detail or ''}".rstrip())
 
     async def _record(self, one: Swept, decision: PeriodDecision, reason: str) -> None:
         entry = one.missed.entry
@@ -236,10 +246,19 @@ def parse_yes(words: Sequence[str]) -> dict[str, str | None]:
     return said
 
 
-def _refuse_strangers(command: SweepCommand, found: Sequence[Swept]) -> None:
-    known = {one.missed.period for one in found}
-    if strangers := [period for period in (*command.yes, *command.waive) if period not in known]:
+def refuse_unclear(command: SweepCommand, missed: Sequence[MissedFiring]) -> None:
+    """Raise InvalidInput unless each period of `--yes` and `--waive` is exactly one of the missed firings."""
+    said = (*command.yes, *command.waive)
+    fitting = {period: [one for one in missed if one.period == period] for period in said}
+    if strangers := [period for period, fits in fitting.items() if not fits]:
         raise InvalidInput(f"{', '.join(strangers)} was not missed: see `chargeonce schedule sweep`")
+    for period, fits in fitting.items():
+        if len(fits) > 1:
+            names = ", ".join(one.entry.name for one in fits)
+            raise InvalidInput(
+                f"{period} was missed by several schedules ({names}), so nothing was decided: "
+                "say which with --schedule NAME"
+            )
 
 
 def _render(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
@@ -263,6 +282,7 @@ def _render(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
         if one["outcome"] == "undecided":
             approval = f"={one['plan_hash']}" if one["plan_hash"] else ""
             yield (
-                f"{one['schedule']} {one['period']} is undecided: --yes {one['period']}{approval} bills it, "
-                f"--waive {one['period']} --reason ... does not"
+                f"{one['schedule']} {one['period']} is undecided: "
+                f"--schedule {one['schedule']} --yes {one['period']}{approval} bills it, "
+                f"--schedule {one['schedule']} --waive {one['period']} --reason ... does not"
             )

@@ -97,3 +97,4 @@ class Lookup:
     skew_seconds: float | None  # ledger's clock minus Stripe's Date; None where no Date came back
     request_ids: tuple[str, ...] = ()
     failure: str | None = None
+    refusal: str | None = None  # the code by which the credentials were refused, where they were

@@ -76,7 +76,7 @@ class Breaker:
     def observe(self, verdict: Verdict) -> None:
         """Count the verdict on one send."""
         if verdict.cause is Cause.CREDENTIALS:
-            self._open(Trip.CREDENTIALS, _describe_credentials(verdict.reason))
+            self.refuse(describe_credentials(verdict.reason))
         elif verdict.cause is Cause.CAP:
             self._open(Trip.CAP, "the spend cap is reached: raise it, then the run goes on")
         if verdict.cause in _NO_ANSWERS:
@@ -85,6 +85,10 @@ class Breaker:
             self.no_answers_in_a_row = 0
         if verdict.state in _OUTCOMES:
             self._count_outcome(verdict.state)
+
+    def refuse(self, reason: str) -> None:
+        """Open: the credentials are refused, whatever it was that was asked by them."""
+        self._open(Trip.CREDENTIALS, reason)
 
     def _count_silence(self, verdict: Verdict) -> None:
         self.no_answers_in_a_row += 1
@@ -110,7 +114,8 @@ class Breaker:
             self.trip, self.reason = trip, reason
 
 
-def _describe_credentials(code: str) -> str:
+def describe_credentials(code: str) -> str:
+    """Return what it means that credentials were refused with this code, and what to do about it."""
     if code in _VAULT_KEY:
         return f"the spend-cap proxy refuses ({code}): {_VAULT_KEY[code]}, then resume the run"
     return f"Stripe refuses the credentials ({code}): mend them, then resume the run"

@@ -1,5 +1,6 @@
 """A charge as the ledger states it at one moment: the value that decisions are made from."""
 
+import json
 from dataclasses import dataclass, replace
 
 from workflows.domain.answer import Answer
@@ -92,6 +93,11 @@ class FrozenKey:
     """How many of them have no answer that says what they did: none, an unknown one, or an outdated one."""
     earlier_open_sends: int
     """The same of the operation's earlier versions."""
+
+    @property
+    def payment_method(self) -> str:
+        """What this key of a confirm pays with."""
+        return str(json.loads(self.parameters)["payment_method"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ SETTLED = frozenset(State) - NOT_STARTED - IN_FLIGHT
 _STEPS: Mapping[State, frozenset[State]] = {
     S.PLANNED: frozenset(
         {S.CREATING, S.CONFIRMING, S.CANCELING, S.CANCELED, S.SKIPPED, S.NEEDS_CUSTOMER, S.REVIEW}
+        | {S.DECLINED, S.REFUSED}  # given back: a run that nobody approved had taken it over
     ),
     S.CREATING: frozenset(
         {S.PREPARED, S.DECLINED, S.NEEDS_CUSTOMER, S.REFUSED, S.REVIEW, S.CANCELING, S.CANCELED}

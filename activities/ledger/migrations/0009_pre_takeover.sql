@@ -32,7 +32,7 @@ $$;
 CREATE FUNCTION goes_on_after_cancel(wanted_charge_id text, wanted_run_id text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM billing_runs r
-                    WHERE r.run_id = wanted_run_id AND r.phase IN ('charging', 'settling') AND NOT r.canceling)
+                    WHERE r.run_id = wanted_run_id AND r.phase IN ('planned', 'charging', 'settling') AND NOT r.canceling)
        AND EXISTS (SELECT FROM takeovers t
                     WHERE t.charge_id = wanted_charge_id AND t.to_run = wanted_run_id
                    OFFSET 0)

@@ -11,9 +11,10 @@ SELECT run_id, phase, canceling FROM billing_runs WHERE account = $1 AND period 
 SELECT DISTINCT period FROM billing_runs WHERE account = $1 AND period = ANY ($2::text[]) AND phase <> 'failed'
 
 -- name: waived_periods
--- Which of some periods somebody decided not to bill, by the newest decision of each. $1 account $2 periods
-SELECT period
-  FROM (SELECT DISTINCT ON (period) period, decision
+-- Which of some periods somebody decided not to bill, by the newest decision of each, who, and why.
+-- $1 account $2 periods
+SELECT period, who, reason
+  FROM (SELECT DISTINCT ON (period) period, decision, who, reason
           FROM calendar_decisions
          WHERE account = $1 AND period = ANY ($2::text[])
          ORDER BY period, decision_id DESC) newest

@@ -57,29 +57,36 @@ SELECT EXISTS (SELECT FROM charges
                   AND state IN ('planned', 'creating', 'prepared', 'confirming', 'canceling'))
 
 -- name: cancel_planned
--- Of a run that is being canceled, cancel up to $4 charges that nothing was sent for, under a new fence each. One
--- that an earlier run had sent goes through Stripe, unless its PaymentIntent is canceled already (I12).
+-- Of a run that is being canceled, end up to $4 charges that nothing was sent for, under a new fence each. One that
+-- an earlier run had sent goes through Stripe, unless its PaymentIntent is canceled already (I12). In a run that
+-- nobody approved it does not: it is as the earlier run left it, and that a plan was given up changes nothing there.
 -- What somebody else works with at this moment is left to the next call. $1 run_id $2 slice_no, NULL for all
--- $3 reason $4 limit
+-- $3 reason $4 limit $5 reason of what is given back
 WITH unsent AS MATERIALIZED (
-    SELECT charge_id
-      FROM charges
-     WHERE run_id = $1
-       AND slice_no = coalesce($2::integer, slice_no)
-       AND state = 'planned'
-       AND (payment_intent IS NULL OR is_shown_canceled(charge_id, payment_intent))
-       AND EXISTS (SELECT FROM billing_runs r WHERE r.run_id = $1 AND r.canceling)
+    SELECT c.charge_id,
+           CASE WHEN c.payment_intent IS NULL OR is_shown_canceled(c.charge_id, c.payment_intent) THEN 'canceled'
+                ELSE (SELECT t.from_state FROM takeovers t
+                       WHERE t.charge_id = c.charge_id AND t.to_run = $1 AND r.approved_hash IS NULL)
+                END AS ends_as
+      FROM charges c
+      JOIN billing_runs r ON r.run_id = c.run_id AND r.canceling
+     WHERE c.run_id = $1
+       AND c.slice_no = coalesce($2::integer, c.slice_no)
+       AND c.state = 'planned'
+       AND (c.payment_intent IS NULL OR r.approved_hash IS NULL
+            OR is_shown_canceled(c.charge_id, c.payment_intent))
      LIMIT $4
-       FOR UPDATE SKIP LOCKED
+       FOR UPDATE OF c SKIP LOCKED
 ),
-canceled AS (
+ended AS (
     UPDATE charges c
-       SET state = 'canceled', fence = nextval('fences'), reason = $3, due_at = NULL, changed_at = ledger_now()
+       SET state = unsent.ends_as, fence = nextval('fences'), due_at = NULL, changed_at = ledger_now(),
+           reason = CASE unsent.ends_as WHEN 'canceled' THEN $3 ELSE $5 END
       FROM unsent
      WHERE c.charge_id = unsent.charge_id AND c.state = 'planned'
     RETURNING c.charge_id
 )
-SELECT count(*) FROM canceled
+SELECT count(*) FROM ended
 
 -- name: cancel_unsent
 -- Cancel a charge of a run that is being canceled, where nothing of it can be open at Stripe: planned, without a

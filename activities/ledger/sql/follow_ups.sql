@@ -16,6 +16,7 @@ SELECT c.*, d.*, confirm_is_undetermined(c.charge_id) AS undetermined
 
 -- name: open_follow_ups
 -- Begin to wait, for each charge that still stands as it was when that was decided, with the decision in its journal.
+-- Both rows are locked: a planner that was frozen meanwhile must find the run closed, or the charge in another run.
 -- Of customers whose PaymentIntents were not handed over by this run before, one event tells.
 -- $1 run_id $2 charge_ids $3 confirm versions $4 kinds $5 rules $6 steps $7 since $8 due $9 ends $10 reasons
 WITH input AS MATERIALIZED (
@@ -34,11 +35,15 @@ opened AS (
                                                   AND f.payment_intent = c.payment_intent AND f.handed_over
                                                OFFSET 0),
            i.step, c.confirm_version, i.since, i.due_at, i.ends_at, i.reason, ledger_now()
-      FROM input i JOIN charges c USING (charge_id)
+      FROM input i JOIN charges c USING (charge_id) JOIN billing_runs r ON r.run_id = c.run_id
      WHERE c.run_id = $1
        AND c.state = follow_up_state(i.kind)
        AND c.confirm_version = i.confirm_version
        AND c.payment_intent IS NOT NULL
+       AND r.phase IN ('charging', 'settling', 'retrying')
+       AND NOT r.canceling
+       FOR NO KEY UPDATE OF c
+       FOR SHARE OF r
     ON CONFLICT DO NOTHING
     RETURNING *
 ),

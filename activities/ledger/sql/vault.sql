@@ -86,6 +86,15 @@ UPDATE vault_keys SET revoked_at = ledger_now(), revoked_by = $2, revoked_reason
    AND key_id IS DISTINCT FROM $5::text
 RETURNING key_id
 
+-- name: revoke_keys_of_account
+-- Refuse the keys of an account and no run that were derived for one use, but for one. A key that somebody issued
+-- for another job may have the same label, so derived is what is named here, or was issued by nobody in person.
+-- $1 account $2 who $3 reason $4 the use $5 scope $6 mode $7 key_id to keep $8 key_ids $9 who issues by itself
+UPDATE vault_keys SET revoked_at = ledger_now(), revoked_by = $2, revoked_reason = $3
+ WHERE run_id IS NULL AND account = $1 AND label = $4 AND scope = $5 AND mode = $6 AND revoked_at IS NULL
+   AND key_id <> $7 AND (key_id = ANY ($8::text[]) OR issued_by = $9)
+RETURNING key_id
+
 -- name: list_keys
 -- Keys, newest first, with what they may move and have moved. $1 run_id or NULL $2 whether those that are
 -- revoked or expired too $3 limit
