@@ -40,6 +40,7 @@ class Case:
     cap: int
     key: str
     budget: str
+    began_at: int  # of the book's movements: earlier ones are of other cases
     sent: dict[str, tuple[str, dict[str, object]]] = field(default_factory=dict)
     undetermined: set[str] = field(default_factory=set)
 
@@ -61,7 +62,8 @@ class Case:
     @property
     def moved(self) -> int:
         """What the simulator's book says about this case."""
-        return sum(entry.amount for entry in self.world.sim.movements if entry.customer == self.customer)
+        movements = self.world.sim.movements[self.began_at :]
+        return sum(entry.amount for entry in movements if entry.customer == self.customer)
 
     async def post(self, path: str, parameters: dict[str, object], key: str) -> Said | None:
         """Send, or send again, and note whether the outcome is known. None: no answer came."""
@@ -219,7 +221,7 @@ async def draw_case(world: TwoProxies, seed: int) -> Case:
     key = await issue(world.database, {"usd": cap})
     known = parse_vault_key(key)
     assert known is not None
-    case = Case(world, seed, dice, payments, cap, key, known.key_id)
+    case = Case(world, seed, dice, payments, cap, key, known.key_id, len(world.sim.movements))
     world.sim.seed(case.customer, case.good_card, case.bad_card)
     return case
 
