@@ -35,6 +35,7 @@ ACCOUNT = "acct_sim"
 CAP_MINOR = 10**12
 CREATES_AT_ONCE = 32
 WARM_UP_CALLS = 50
+COMMITS = 200
 
 
 class Latency(BaseModel):
@@ -48,12 +49,16 @@ class Latency(BaseModel):
 
 
 class ProxyReport(BaseModel):
-    """What was seen. Latencies in milliseconds at `rate_per_second`, throughput in confirms per second."""
+    """What was seen. Latencies in milliseconds at `rate_per_second`, throughput in confirms per second.
+
+    `commit_p50`: milliseconds that a commit to the ledger's disk takes, which every confirm waits for.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     machine: Machine
     rate_per_second: float
+    commit_p50: float
     direct: Latency
     through: Latency
     confirms_per_second: float
@@ -123,6 +128,7 @@ async def measure(
     async with running_stack(home, options) as stack, aiohttp.ClientSession() as session:
         _hold_on_one_core(stack)
         direct, through = await _open_ways(stack, session)
+        commits = await _time_commits(stack)
         slow: list[float] = []
         fast: list[float] = []
         for _ in range(turns):
@@ -134,6 +140,7 @@ async def measure(
     return ProxyReport(
         machine=machine,
         rate_per_second=rate_per_second,
+        commit_p50=_latency(commits).p50,
         direct=_latency(fast),
         through=_latency(slow),
         confirms_per_second=round(rate, 1),
@@ -170,6 +177,17 @@ async def _open_ways(stack: DevStack, session: aiohttp.ClientSession) -> tuple[W
         for intent in await way.create(WARM_UP_CALLS):
             await way.confirm(intent)
     return direct, through
+
+
+async def _time_commits(stack: DevStack) -> list[float]:
+    """Return how long this disk takes to keep something, in milliseconds: no request leaves before it has."""
+    took: list[float] = []
+    async with open_pool(stack.info.owner_database_url, connections=1) as pool:
+        for _ in range(COMMITS):
+            began = time.perf_counter()
+            await pool.execute("SELECT pg_logical_emit_message(true, 'bench', 'a commit')")
+            took.append((time.perf_counter() - began) * 1000)
+    return took
 
 
 async def _at_rate(way: Way, calls: int, rate_per_second: float) -> list[float]:
@@ -221,6 +239,7 @@ def render(report: ProxyReport) -> str:
             f"  direct             p50 {direct.p50:8.2f}   p99 {direct.p99:8.2f}",
             f"  through the proxy  p50 {through.p50:8.2f}   p99 {through.p99:8.2f}",
             f"  added              p50 {p50:+8.2f}   p99 {p99:+8.2f}",
+            f"  of which a commit to this disk takes {report.commit_p50:.2f} (p50)",
             f"confirms flat out, {report.at_once} at once, the proxy on one core:",
             f"  direct             {report.direct_confirms_per_second:8.1f} /s",
             f"  through the proxy  {report.confirms_per_second:8.1f} /s",
