@@ -1,4 +1,5 @@
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ from activities.ledger.database import open_pool
 from deploy.postgres import Database
 from deploy.temporal_server import TemporalServer
 from tests.schedules.launch_pad import CALENDAR, LaunchPad, open_pad
-from worker.schedules.launching import reason_of
+from worker.schedules.launching import launch_period, reason_of
 from worker.schedules.temporal_spec import policy_of, spec_of
 from workflows.contracts import Decision, RunInput
 from workflows.domain.anchors import Anchor
@@ -96,6 +97,30 @@ async def test_a_second_launcher_is_told_who_won(pad: LaunchPad) -> None:
     assert (third.outcome, third.run_id, third.phase) == (LaunchOutcome.DUPLICATE, locked, "locked")
     assert third.reason is not None
     assert locked in third.reason
+
+
+async def test_of_two_sweeps_at_once_one_has_started_the_run(pad: LaunchPad) -> None:
+    """Both want the same launcher: the one that came later is told that somebody else has started the run."""
+    decided = Decision(who="oncall@desk", reason="it was missed")
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        reports = await asyncio.gather(
+            *(
+                launch_period(
+                    pad.client, pad.order(), "2031-03", decided_by=decided, approved_hash=None,
+                    task_queue=pad.task_queue,
+                )
+                for _ in range(5)
+            )
+        )  # fmt: skip
+    run_id = f"billing-run/{pad.account}/2031-03"
+    assert Counter(report.outcome for report in reports) == {
+        LaunchOutcome.STARTED: 1,
+        LaunchOutcome.DUPLICATE: 4,
+    }
+    assert {report.run_id for report in reports} == {run_id}
+    losers = [report for report in reports if report.outcome is LaunchOutcome.DUPLICATE]
+    assert all(report.reason is not None and run_id in report.reason for report in losers)
+    await pad.client.get_workflow_handle(run_id).terminate()
 
 
 async def test_a_run_lost_before_its_lock_keeps_no_period(pad: LaunchPad) -> None:

@@ -4,12 +4,12 @@ import asyncio
 
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from workflows.contracts import Decision
 from workflows.domain.errors import RefusedToStart
 from workflows.launch import LaunchRun
-from workflows.launch_contracts import LaunchOrder, LaunchReport
+from workflows.launch_contracts import LaunchOrder, LaunchOutcome, LaunchReport
 
 # The source was looked at just now: a launcher that still waits for it tells nobody anything.
 SOURCE_WAIT_SECONDS = 30.0
@@ -25,7 +25,9 @@ async def launch_period(
     approved_hash: str | None,
     task_queue: str,
 ) -> LaunchReport:
-    """Start the run of one period of an order, and return what became of it; duplicates are one.
+    """Start the run of one period of an order, and return what became of it.
+
+    Of several who ask at the same moment one has started it, and the others are told that.
 
     Raises:
         RefusedToStart: The source or the credentials were not there, or no worker has launched it in 90 s.
@@ -36,24 +38,36 @@ async def launch_period(
         "approved_hash": approved_hash,
         "source_wait_seconds": min(order.source_wait_seconds, SOURCE_WAIT_SECONDS),
     }
-    handle = await client.start_workflow(
-        LaunchRun.run,
-        order.model_copy(update=told),
-        id=f"launch/{order.schedule}/{period}",
-        task_queue=task_queue,
-        # Somebody else who sweeps at the same time gets the same launcher, and its answer.
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-    )
+    launcher, is_ours = f"launch/{order.schedule}/{period}", True
+    try:
+        handle = await client.start_workflow(
+            LaunchRun.run,
+            order.model_copy(update=told),
+            id=launcher,
+            task_queue=task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        )
+    except WorkflowAlreadyStartedError:
+        handle, is_ours = client.get_workflow_handle_for(LaunchRun.run, launcher), False
     try:
         async with asyncio.timeout(LAUNCH_SECONDS):
-            return await handle.result()
+            report = await handle.result()
+            return report if is_ours else as_seen_by_another(report)
     except WorkflowFailureError as error:
         raise RefusedToStart(f"{period} could not be launched: {reason_of(error)}") from None
     except TimeoutError:
         raise RefusedToStart(
             f"no worker has launched {period}: is one running? It goes on as {handle.id}"
         ) from None
+
+
+def as_seen_by_another(report: LaunchReport) -> LaunchReport:
+    """Return what a launcher reported, for somebody who wanted the same and came later."""
+    if report.outcome is not LaunchOutcome.STARTED:
+        return report
+    reason = f"{report.run_id} has {report.period} already: somebody else launched it at the same moment"
+    return report.model_copy(update={"outcome": LaunchOutcome.DUPLICATE, "reason": reason})
 
 
 def reason_of(failure: WorkflowFailureError) -> str:
