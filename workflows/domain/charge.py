@@ -114,8 +114,7 @@ class Intent:
     fingerprint: Fingerprint
     intended_epoch_seconds: float
     first_send: bool
-    """No other attempt of this operation, at any version, can still do anything: there is none, or an answer
-    of Stripe's (or the failed connection) said of each what it did."""
+    """A refusal of it is one of the operation: see `workflows.domain.verdict.is_first_send`."""
 
 
 @dataclass(frozen=True, slots=True)
