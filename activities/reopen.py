@@ -146,7 +146,7 @@ class Reopener:
             return await self._settler.wait(charge, ruling, lookup)
         reason = f"charged again, and {reopening.reason}; {ruling.reason}"
         newest = history.keys.newest_create_epoch_seconds
-        evidence = _Evidence("reopened", reason, lookup, newest, is_alone=True)
+        evidence = _Evidence("reopened", reason, lookup, newest, history.creates_determined)
         return await self._send_next(charge, Operation.CREATE, evidence)
 
     async def _retrieve(self, charge: Charge) -> Lookup:

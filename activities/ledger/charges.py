@@ -19,7 +19,6 @@ from workflows.domain.errors import StaleWrite, invariant
 from workflows.domain.keys import Fingerprint, IdempotencyKey, Operation, fingerprint
 from workflows.domain.mode import Claims, Mode, claims_of
 from workflows.domain.states import State, advance
-from workflows.domain.verdict import is_first_send
 from workflows.domain.window import SAFETY_MARGIN_SECONDS, WINDOW_SECONDS
 
 _SQL = sql.load("charges.sql")
@@ -38,8 +37,8 @@ _EVERYTHING = claims_of(Mode.NORMAL)
 class FirstSend:
     """A new key about to be frozen: version `charge.version_of(operation) + 1`.
 
-    `is_alone` says of a confirm that it is known of every send of the earlier versions what it did: a refusal
-    of this one is a refusal of the whole.
+    `is_alone` says that it is known of every send of the earlier versions what it did: a refusal of this one
+    is a refusal of the whole.
     """
 
     charge: Charge
@@ -302,7 +301,7 @@ def _first_intent(send: FirstSend, row: Row | None) -> Intent | None:
         parameters=send.parameters,
         fingerprint=send.fingerprint,
         intended_epoch_seconds=row["intended_at"].timestamp(),
-        first_send=is_first_send(send.operation, earlier_open=send.version > 1 and not send.is_alone),
+        first_send=send.version == 1 or send.is_alone,
     )
 
 
@@ -335,9 +334,7 @@ def _next_intent(send: Resend, row: Row | None) -> Intent | None:
         parameters=frozen.parameters,
         fingerprint=frozen.fingerprint,
         intended_epoch_seconds=row["intended_at"].timestamp(),
-        first_send=is_first_send(
-            frozen.operation, open_sends=frozen.open_sends, earlier_open=frozen.earlier_open_sends > 0
-        ),
+        first_send=frozen.open_sends == 0 and frozen.earlier_open_sends == 0,
     )
 
 

@@ -19,13 +19,14 @@ _SQL = sql.load("reopening.sql")
 class History:
     """A charge's keys, as of one moment. Times are epoch seconds by the ledger's clock.
 
-    `confirms_determined` says that every send of one has an answer that says what it did; `was_handed_over`
-    that the run took the charge over from one that waited for its customer.
+    `creates_determined` and `confirms_determined` say that every send of them has an answer that says what it
+    did; `was_handed_over` that the run took the charge over from one that waited for its customer.
     """
 
     keys: KeyHistory
     is_corrected: bool
     was_handed_over: bool
+    creates_determined: bool
     confirms_determined: bool
     first_create_epoch_seconds: float
     now: float
@@ -59,6 +60,7 @@ class ReopeningLedger:
             ),
             is_corrected=row["is_corrected"],
             was_handed_over=row["was_handed_over"],
+            creates_determined=row["open_creates"] == 0,
             confirms_determined=row["open_confirms"] == 0,
             first_create_epoch_seconds=_epoch(row["first_create_at"]) or now,
             now=now,

@@ -31,7 +31,7 @@ from tests.activities.scene import (
 from workflows.domain.answer import Answer
 from workflows.domain.charge import Intent
 from workflows.domain.errors import InvariantViolation, StaleWrite
-from workflows.domain.keys import IdempotencyKey
+from workflows.domain.keys import IdempotencyKey, Operation
 from workflows.domain.states import State
 from workflows.domain.verdict import Proof, judge
 from workflows.domain.window import WINDOW_SECONDS
@@ -298,36 +298,22 @@ async def test_t6_b_the_first_send_is_not_refused_once_it_has_company(scene: Sce
     await scene.audit()
 
 
-async def test_t6_c_a_later_confirm_is_never_a_first_send(scene: Scene) -> None:
-    """400 to version 2 leaves the charge in flight: version 1 may still be under way, and pay."""
+@pytest.mark.parametrize("operation", [CREATE, CONFIRM], ids=["create", "confirm"])
+async def test_t6_c_a_later_version_is_never_a_first_send(scene: Scene, operation: Operation) -> None:
+    """400 to version 2 leaves the charge in flight: version 1 may still be under way."""
     a, b = scene.worker(), scene.worker()
-    await a.intend(await scene.prepare(a), CONFIRM)
+    if operation is CONFIRM:
+        await a.intend(await scene.prepare(a), CONFIRM)
+    else:
+        await scene.plan()
+        await a.intend(await a.claim_one(), CREATE)
     await scene.set_age(WINDOW_SECONDS)
-    scene.fault("error", status=400, operation=CONFIRM)
+    scene.fault("error", status=400, operation=operation)
     step = await b.settler.settle(await b.claim_one())
     assert step.sent is not None
     assert step.sent.verdict.proof is Proof.UNKNOWN
-    assert step.charge.version_of(CONFIRM) == 2
+    assert step.charge.version_of(operation) == 2
     assert step.charge.is_in_flight
-
-
-async def test_t6_e_a_create_that_thaws_behind_a_refusal_moves_no_money(scene: Scene) -> None:
-    """400 to version 2 refuses the charge; version 1, coming late, leaves an unconfirmed PaymentIntent."""
-    a, b = scene.worker(), scene.worker()
-    await scene.plan()
-    create = await a.intend(await a.claim_one(), CREATE)
-    await scene.set_age(WINDOW_SECONDS)
-    scene.fault("error", status=400, operation=CREATE)
-    step = await b.settler.settle(await b.claim_one())
-    assert (step.charge.state, step.charge.create_version) == (State.REFUSED, 2)
-    scene.clear_faults()
-    late = await a.transmit(create)
-    assert late.payment_intent is not None
-    assert late.payment_intent.status == "requires_confirmation"
-    await a.record(create, late)
-    assert (await scene.charge()).state is State.REFUSED
-    assert await a.claim() == []
-    assert scene.sim.movements == []
 
 
 async def test_t6_d_a_resend_that_commits_at_the_same_moment_counts(scene: Scene) -> None:

@@ -178,34 +178,6 @@ async def test_past_the_window_a_lookup_comes_first_and_then_version_2(
     await assert_paid_once(scene, version=2, operation=operation)
 
 
-@pytest.mark.parametrize("first_send", ["not_booked", "stored_500_not_booked"])
-async def test_past_the_window_a_refused_create_is_refused_for_good(scene: Scene, first_send: str) -> None:
-    """Version 1 was looked for and not found: it is no reason to ask day after day, and hold the period."""
-    await send_first(scene, CREATE, first_send)
-    await scene.set_age(seconds("24:00:01"))
-    scene.fault(operation=CREATE, kind="error", place="before", status=400, stored=True)
-    await resume(scene)
-    assert scene.wire == ["create v1", "create v2"]
-    charge = await scene.charge()
-    assert (charge.state, charge.create_version) == (State.REFUSED, 2)
-    assert await scene.due_at() is None
-    assert scene.sim.movements == []
-    await scene.audit()
-
-
-@pytest.mark.parametrize("first_send", ["not_booked", "stored_500_not_booked"])
-async def test_past_the_window_a_refused_confirm_decides_nothing(scene: Scene, first_send: str) -> None:
-    """Version 1 may thaw and still be paid: only Stripe's books settle it (T6)."""
-    await send_first(scene, CONFIRM, first_send)
-    await scene.set_age(seconds("24:00:01"))
-    scene.fault(operation=CONFIRM, kind="error", place="before", status=400, stored=True)
-    await resume(scene)
-    charge = await scene.charge()
-    assert (charge.state, charge.confirm_version) == (State.CONFIRMING, 2)
-    assert await scene.due_at() is not None
-    await scene.audit()
-
-
 @pytest.mark.parametrize("age", ["24:00:00", "72:00"])
 @operations
 async def test_keys_that_stripe_keeps_longer_change_nothing(

@@ -114,7 +114,8 @@ class Intent:
     fingerprint: Fingerprint
     intended_epoch_seconds: float
     first_send: bool
-    """A refusal of it is one of the operation: see `workflows.domain.verdict.is_first_send`."""
+    """No other attempt of this operation, at any version, can still do anything: there is none, or an answer
+    of Stripe's (or the failed connection) said of each what it did."""
 
 
 @dataclass(frozen=True, slots=True)

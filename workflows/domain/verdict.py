@@ -58,22 +58,11 @@ CONCLUSIVE_STATUSES = {
 }
 
 
-def is_first_send(operation: Operation, *, open_sends: int = 0, earlier_open: bool) -> bool:
-    """Return whether a refusal of a send is a refusal of the operation, as `judge` takes it.
-
-    It is while no other send of its key (`open_sends`) may have done anything, and none of an earlier version
-    (`earlier_open`). Of a create, earlier versions need no answer: the next one is opened only past their
-    window and after a lookup that did not find them (invariant I12), and one that still came late would move
-    no money, but leave an unconfirmed PaymentIntent behind.
-    """
-    return open_sends == 0 and (operation is Operation.CREATE or not earlier_open)
-
-
 def judge(operation: Operation, answer: Answer, *, first_send: bool) -> Verdict:
     """Return what `answer` to a send of `operation` proves.
 
-    `first_send` (see `is_first_send`) is true only if no other attempt of the operation can have done
-    anything (invariant I12): then a refusal of this one is a refusal of them all.
+    `first_send` is true only if no other attempt of the operation, at any version, can have done anything
+    (invariant I12): then a refusal of this one is a refusal of them all.
     """
     if answer.transport is Transport.NOT_SENT or answer.code == UPSTREAM_NOT_REACHED:
         return _not_executed(Cause.UNREACHABLE, "nothing was sent")

@@ -283,9 +283,8 @@ moved AS (
      WHERE c.charge_id = i.charge_id
        AND i.after IS NOT NULL
        -- refused needs that no other attempt of the operation can have done anything, or that it is known what
-       -- (I12, trace T6; of a create, earlier versions were looked for past their window, and pay nothing by
-      -- themselves); one that commits while this statement waits for the row shows in the row alone, as a later
-      -- change
+       -- (I12, trace T6); one that commits while this statement waits for the row shows in the row alone, as a
+       -- later change
        AND (i.after <> 'refused'
             OR EXISTS (SELECT FROM attempts a
                         WHERE a.key = i.key AND a.send_no = i.send_no AND a.intended_at = c.changed_at
@@ -295,8 +294,7 @@ moved AS (
                               AND (a.key, a.send_no) IS DISTINCT FROM (i.key, i.send_no)
                               AND a.proof IS DISTINCT FROM 'not_executed'
                               AND a.proved_state IS DISTINCT FROM 'refused'
-                              AND (k.version >= mine.version
-                                   OR mine.operation <> 'create' AND coalesce(a.proof, 'unknown') = 'unknown')))
+                              AND (k.version >= mine.version OR coalesce(a.proof, 'unknown') = 'unknown')))
        AND ((c.state = i.before
              AND c.create_version = i.create_version
              AND c.confirm_version = i.confirm_version

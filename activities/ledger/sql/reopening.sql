@@ -12,7 +12,7 @@ SELECT c.create_version, c.confirm_version, c.payment_intent,
                 WHERE t.charge_id = c.charge_id AND t.to_run = c.run_id AND t.from_state = 'needs_customer'
                OFFSET 0) AS was_handed_over,
        found.first_create_at, found.newest_create_at, found.newest_confirm_at,
-       sends.open_confirms, ledger_now() AS now
+       sends.open_creates, sends.open_confirms, ledger_now() AS now
   FROM charges c
   LEFT JOIN corrections x ON x.charge_id = c.charge_id AND x.run_id = c.run_id AND x.applied_at IS NULL
  CROSS JOIN LATERAL (
@@ -22,10 +22,10 @@ SELECT c.create_version, c.confirm_version, c.payment_intent,
              FROM keys k WHERE k.charge_id = c.charge_id
        ) found
  CROSS JOIN LATERAL (
-           SELECT count(*) AS open_confirms
+           SELECT count(*) FILTER (WHERE k.operation = 'create') AS open_creates,
+                  count(*) FILTER (WHERE k.operation = 'confirm') AS open_confirms
              FROM keys k JOIN attempts a USING (key)
-            WHERE k.charge_id = c.charge_id AND k.operation = 'confirm'
-              AND (a.proof IS NULL OR a.proof = 'unknown')
+            WHERE k.charge_id = c.charge_id AND (a.proof IS NULL OR a.proof = 'unknown')
        ) sends
  WHERE c.charge_id = $1
 
