@@ -2,7 +2,7 @@
 
 import asyncio
 
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
@@ -38,7 +38,7 @@ async def launch_period(
         "approved_hash": approved_hash,
         "source_wait_seconds": min(order.source_wait_seconds, SOURCE_WAIT_SECONDS),
     }
-    launcher, is_ours = f"launch/{order.schedule}/{period}", True
+    launcher = f"launch/{order.schedule}/{period}"
     try:
         handle = await client.start_workflow(
             LaunchRun.run,
@@ -49,11 +49,15 @@ async def launch_period(
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
         )
     except WorkflowAlreadyStartedError:
-        handle, is_ours = client.get_workflow_handle_for(LaunchRun.run, launcher), False
+        running = client.get_workflow_handle_for(LaunchRun.run, launcher)
+        return _as_seen_by_another(await _report_of(running, period))
+    return await _report_of(handle, period)
+
+
+async def _report_of(handle: "WorkflowHandle[LaunchRun, LaunchReport]", period: str) -> LaunchReport:
     try:
         async with asyncio.timeout(LAUNCH_SECONDS):
-            report = await handle.result()
-            return report if is_ours else as_seen_by_another(report)
+            return await handle.result()
     except WorkflowFailureError as error:
         raise RefusedToStart(f"{period} could not be launched: {reason_of(error)}") from None
     except TimeoutError:
@@ -62,7 +66,7 @@ async def launch_period(
         ) from None
 
 
-def as_seen_by_another(report: LaunchReport) -> LaunchReport:
+def _as_seen_by_another(report: LaunchReport) -> LaunchReport:
     """Return what a launcher reported, for somebody who wanted the same and came later."""
     if report.outcome is not LaunchOutcome.STARTED:
         return report
