@@ -68,7 +68,7 @@ DELIVERIES = {
     # Three days outlast a weekend; an hour between tries is soon enough after one.
     Timing.PRODUCTION: DeliverySeconds(first_pause=2, pause_max=3_600, give_up_after=3 * 86_400),
     Timing.DEMO: DeliverySeconds(first_pause=1, pause_max=60, give_up_after=3_600),
-    Timing.TESTS: DeliverySeconds(first_pause=0.1, pause_max=1, give_up_after=60),
+    Timing.TESTS: DeliverySeconds(first_pause=0.1, pause_max=1, give_up_after=10),
 }
 
 

@@ -23,6 +23,7 @@ from activities.ledger.database import open_pool
 from activities.sources.opening import open_source
 from deploy.devstack import DevStack, StackOptions, running_stack
 from tests.conftest import FAST_CONTINUE_AS_NEW
+from tests.schedules.launch_pad import fired_once, reported
 from worker.environment import load_settings
 from worker.failures import CommandFailed
 from worker.schedules.schedule_file import parse_schedules
@@ -32,7 +33,6 @@ from worker.source_check import check_source
 from worker.starting import StartOptions, start_run
 from worker.temporal_client import connect_temporal
 from workflows.domain.calendar import Firing
-from workflows.launch import LaunchRun
 from workflows.launch_contracts import LaunchOutcome
 
 pytestmark = pytest.mark.timeout(300)
@@ -142,36 +142,21 @@ async def by_python(client: Client, firing: Firing, source: Path) -> list[Start]
 
 
 async def by_schedule(client: Client, handle: ScheduleHandle, firing: Firing) -> list[Start]:
-    """Trigger the schedule and have it fire its slot, twice, each once the one before has fired.
-
-    Temporal forgets the first of two orders to a schedule that reach it in one step, and of two equal
-    backfills that wait the second.
-    """
+    """Trigger the schedule and have it fire its slot, twice, each once the one before has fired."""
     backfill = ScheduleBackfill(
         start_at=firing.at, end_at=firing.at + timedelta(seconds=1), overlap=ScheduleOverlapPolicy.BUFFER_ALL
     )
     await handle.trigger(overlap=ScheduleOverlapPolicy.BUFFER_ALL)
     for count in range(1, BY_SCHEDULE):
-        await fired_once(handle, count)
+        await fired_once(handle, count, deadline_seconds=DEADLINE_SECONDS)
         await handle.backfill(backfill)
-    return [await launched(client, fired) for fired in await fired_once(handle, BY_SCHEDULE)]
+    fired = await fired_once(handle, BY_SCHEDULE, deadline_seconds=DEADLINE_SECONDS)
+    return [await launched(client, one) for one in fired]
 
 
-async def fired_once(handle: ScheduleHandle, count: int) -> list[Any]:
-    """Return what a schedule has started, once it has started so many."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while len(actions := (await handle.describe()).info.recent_actions) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-    return [fired.action for fired in actions]
-
-
-async def launched(client: Client, fired: Any) -> Start:
-    """Return what a launcher reported."""
-    assert isinstance(fired, ScheduleActionExecutionStartWorkflow)
-    launcher = client.get_workflow_handle_for(
-        LaunchRun.run, fired.workflow_id, run_id=fired.first_execution_run_id
-    )
-    report = await launcher.result()
+async def launched(client: Client, fired: ScheduleActionExecutionStartWorkflow) -> Start:
+    """Return what a launcher told of its start."""
+    report = await reported(client, fired)
     assert report.run_id is not None
     if report.outcome is LaunchOutcome.DUPLICATE:
         assert report.reason is not None

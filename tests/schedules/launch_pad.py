@@ -1,13 +1,14 @@
 """A launcher on a real Temporal and a real ledger; the runs that it starts only take their lock."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, ScheduleHandle, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
@@ -39,6 +40,30 @@ class KnownAccounts(Accounts):
         if named != self._known:
             raise RefusedToStart(f"there are no credentials for {named}")
         return named
+
+
+async def fired_once(
+    handle: ScheduleHandle, count: int, *, deadline_seconds: float
+) -> list[ScheduleActionExecutionStartWorkflow]:
+    """Return what a schedule has started, once it has started so many, which are ten at most.
+
+    Between two orders to a schedule this has to be waited for: Temporal forgets the first of two that reach
+    it in one step, and of two equal backfills that wait the second.
+    """
+    async with asyncio.timeout(deadline_seconds):
+        while len(actions := (await handle.describe()).info.recent_actions) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    started = [fired.action for fired in actions]
+    assert all(isinstance(one, ScheduleActionExecutionStartWorkflow) for one in started)
+    return cast("list[ScheduleActionExecutionStartWorkflow]", started)
+
+
+async def reported(client: Client, fired: ScheduleActionExecutionStartWorkflow) -> LaunchReport:
+    """Return what a launcher that a schedule has started reported, once it has."""
+    launcher = client.get_workflow_handle_for(
+        LaunchRun.run, fired.workflow_id, run_id=fired.first_execution_run_id
+    )
+    return await launcher.result()
 
 
 @dataclass

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from temporalio.client import (
     Schedule,
-    ScheduleActionExecutionStartWorkflow,
     ScheduleActionStartWorkflow,
     ScheduleBackfill,
     ScheduleOverlapPolicy,
@@ -21,7 +20,7 @@ from activities.ledger.calendar import CalendarLedger, PeriodDecision
 from activities.ledger.database import open_pool
 from deploy.postgres import Database
 from deploy.temporal_server import TemporalServer
-from tests.schedules.launch_pad import CALENDAR, LaunchPad, open_pad
+from tests.schedules.launch_pad import CALENDAR, LaunchPad, fired_once, open_pad, reported
 from worker.schedules.launching import launch_period, reason_of
 from worker.schedules.temporal_spec import policy_of, spec_of
 from workflows.contracts import Decision, RunInput
@@ -230,20 +229,11 @@ async def launches_of(pad: LaunchPad, order: LaunchOrder, *slots: datetime) -> l
         )
         for slot in slots
     ]
-    await handle.backfill(*backfills)
-    await handle.backfill(*backfills)
-    reports: list[LaunchReport] = []
+    for times in (1, 2):
+        await handle.backfill(*backfills)
+        fired = await fired_once(handle, times * len(slots), deadline_seconds=DEADLINE_SECONDS)
     async with asyncio.timeout(DEADLINE_SECONDS):
-        while len(reports) < 2 * len(slots):
-            reports = []
-            actions = (await handle.describe()).info.recent_actions
-            for fired in actions:
-                assert isinstance(fired.action, ScheduleActionExecutionStartWorkflow)
-                launcher = pad.client.get_workflow_handle_for(
-                    LaunchRun.run, fired.action.workflow_id, run_id=fired.action.first_execution_run_id
-                )
-                reports.append(await launcher.result())
-            await asyncio.sleep(0.05)
+        reports = [await reported(pad.client, one) for one in fired]
     await handle.delete()
     return reports
 

@@ -46,6 +46,7 @@ async def test_a_run_that_people_decide(tmp_path: Path, nursery: Nursery) -> Non
             plan_hash = await preview_and_approve(narrator, march)
             await look_at_the_canary(narrator)
             await pause(narrator)
+            await announced(narrator, "run_held")  # while there is a worker to announce it
 
             narrator.tell("While it is paused, the worker is replaced by a new version of the product.")
             await stack.workers[0].stop()
@@ -187,15 +188,20 @@ async def read_the_close(narrator: Narrator, plan_hash: str) -> None:
     assert (book["succeeded"], book["double_charges"]) == (PAYING, [])
 
     narrator.tell("The close was announced. Its receiver was down twice, and the run did not wait for it.")
+    delivered = await announced(narrator, "run_closed")
+    print(f"    {delivered['kind']} to {delivered['destination']}: delivered at try {delivered['tries']}")
+    assert delivered["tries"] == 3
+
+
+async def announced(narrator: Narrator, kind: str) -> Document:
+    """Wait until the run's newest notification of a kind is delivered, and return it."""
 
     async def look() -> Document | None:
         rows = (await narrator.types(f"notifications list --run {RUN}"))["notifications"]
-        closes = [row for row in rows if row["kind"] == "run_closed"]
-        return closes[0] if closes and closes[0]["state"] == "delivered" else None
+        wanted = [row for row in rows if row["kind"] == kind]
+        return wanted[0] if wanted and wanted[0]["state"] == "delivered" else None
 
-    delivered = await until(look, "the close is announced")
-    print(f"    {delivered['kind']} to {delivered['destination']}: delivered at try {delivered['tries']}")
-    assert delivered["tries"] == 3
+    return await until(look, f"{kind} is announced")
 
 
 async def cancel_another(narrator: Narrator, source: Path) -> None:
