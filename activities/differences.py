@@ -29,10 +29,14 @@ class Kind(StrEnum):
     AMOUNT_MISMATCH = "amount_mismatch"
     CURRENCY_MISMATCH = "currency_mismatch"
     CUSTOMER_MISMATCH = "customer_mismatch"
+    REFUND_MISMATCH = "refund_mismatch"
     STRANGER = "stranger"
     FORGOTTEN = "forgotten"
     COUNTS = "counts"
 
+
+# What may only be a question of when either side was read.
+_OF_MOMENTS = frozenset({Kind.IN_LEDGER_NOT_AT_STRIPE, Kind.REFUND_MISMATCH})
 
 SEVERITY = {kind: rank for rank, kind in enumerate(Kind)}
 
@@ -44,6 +48,7 @@ WHAT_TO_DO = {
     Kind.AMOUNT_MISMATCH: "refund or collect the difference by hand",
     Kind.CURRENCY_MISMATCH: "refund it and charge in the right currency",
     Kind.CUSTOMER_MISMATCH: "the wrong customer has paid: refund them",
+    Kind.REFUND_MISMATCH: "let the ledger record what Stripe has refunded: chargeonce reconcile --repair",
     Kind.STRANGER: "find the other ledger that made it (a restored backup, a test with this account's key)",
     Kind.FORGOTTEN: "the run is closed, but nobody decided about this charge: bill it with a later run",
     Kind.COUNTS: "rows are missing or were added outside of a run: compare with the source file",
@@ -58,11 +63,19 @@ class Seen(NamedTuple):
     amount_minor: int
     currency: str
     customer: str | None
+    returned_minor: int = 0
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether all of it went back by refunds, or is on its way back: nobody has paid by it any more."""
+        return 0 < self.amount_minor <= self.returned_minor
 
     @property
     def text(self) -> str:
         """Return it in a few words."""
-        return f"{self.payment_intent} {self.status} {self.amount_minor} {self.currency} of {self.customer}"
+        back = f" ({self.returned_minor} refunded)" if self.returned_minor else ""
+        paid = f"{self.status} {self.amount_minor} {self.currency}{back}"
+        return f"{self.payment_intent} {paid} of {self.customer}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +120,9 @@ class Difference:
 class Comparison:
     """What comparing one line came to.
 
-    `needs_second_look` says that the difference may be only a question of when either side was read.
+    `needs_second_look` says that the difference may be only a question of when either side was read. `paid`
+    is what counts as the line's money: what went back in full counts for the row's own PaymentIntent alone,
+    since a refund stands beside a success and never instead of it (invariant I8).
     """
 
     differences: tuple[Difference, ...]
@@ -119,18 +134,21 @@ class Comparison:
 
 def compare(line: AuditedLine, seen: Sequence[Seen], *, closed: bool) -> Comparison:
     """Compare one line with every PaymentIntent of its identity at Stripe."""
-    paid = tuple(one for one in seen if one.status in MONEY)
     own = next((one for one in seen if one.payment_intent == line.payment_intent), None)
+    counted = tuple(one for one in seen if one.status in MONEY and (one is own or not one.is_returned))
+    paid = tuple(one for one in counted if not one.is_returned)
     kinds = [Kind.DUPLICATE] if len(paid) > 1 else []
     kinds += _compare_state(line, own, paid)
-    kinds += _compare_money(line, paid)
+    kinds += _compare_money(line, counted)
+    if line.returned_minor != sum(one.returned_minor for one in seen):
+        kinds.append(Kind.REFUND_MISMATCH)
     if closed and line.state in IN_FLIGHT | NOT_STARTED:
         kinds.append(Kind.FORGOTTEN)
     moving = any(one.status == "processing" for one in paid) and Kind.CONTRADICTION in kinds
     return Comparison(
         differences=tuple(_difference(kind, line, seen) for kind in kinds),
-        needs_second_look=Kind.IN_LEDGER_NOT_AT_STRIPE in kinds or moving,
-        paid=paid,
+        needs_second_look=moving or not _OF_MOMENTS.isdisjoint(kinds),
+        paid=counted,
         leftovers=sum(one.status not in MONEY and one.status != DEAD and one is not own for one in seen),
         behind=line.state == "processing" and own is not None and own.status == "succeeded",
     )
@@ -168,7 +186,11 @@ def _difference(kind: Kind, line: AuditedLine, seen: Sequence[Seen]) -> Differen
         customer=line.customer,
         line=line.line,
         payment_intents=tuple(dict.fromkeys(([own] if own else []) + [one.payment_intent for one in seen])),
-        ledger_says=f"{line.state} {line.amount_minor} {line.currency}" + (f" by {own}" if own else ""),
+        ledger_says=(
+            f"{line.state} {line.amount_minor} {line.currency}"
+            + (f" ({line.returned_minor} refunded)" if line.returned_minor else "")
+            + (f" by {own}" if own else "")
+        ),
         stripe_says=", ".join(one.text for one in seen) or "nothing of this identity",
     )
 
@@ -176,9 +198,9 @@ def _difference(kind: Kind, line: AuditedLine, seen: Sequence[Seen]) -> Differen
 def stranger(charge_id: str, seen: Sequence[Seen]) -> list[Difference]:
     """Return what is to be said about PaymentIntents whose identity is in no run of the ledger.
 
-    Canceled ones can never move money, so nothing is said about them.
+    Canceled ones can never move money, and what went back in full has none: nothing is said about them.
     """
-    alive = [one for one in seen if one.status != DEAD]
+    alive = [one for one in seen if one.status != DEAD and not one.is_returned]
     if not alive:
         return []
     kinds = [Kind.STRANGER]

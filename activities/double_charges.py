@@ -155,7 +155,7 @@ class _Check:
         self.requests += 1
         paid = [one for one in page.payment_intents if one.charge_id is not None and one.status in MONEY]
         wanted = sorted({str(one.charge_id) for one in paid})
-        lines = await read_audited_lines(self.pool, self.run_id, wanted)
+        lines = await read_audited_lines(self.pool, [self.run_id], wanted)
         own = {line.charge_id: line for line in lines}
         for one in paid:
             line = own.get(str(one.charge_id))

@@ -1,20 +1,37 @@
-"""Every PaymentIntent that Stripe lists, page by page, and a page that fails asked for again.
+"""Everything that Stripe lists of one kind, page by page, and a page that fails asked for again.
 
-What comes out is what Stripe showed, and nothing is concluded here: the comparison of the books and the check
-for double charges both rest on it.
+What comes out is what Stripe showed, and nothing is concluded here: the comparison of the books, the check
+for double charges and reconciliation rest on it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from activities.gateway.findings import Page
+from activities.gateway.findings import Page, RefundPage
 from activities.gateway.requests import StripeAccount
 from activities.limiter import Endpoint, Limiter
 
 RETRIES_PER_REQUEST = 4
 FIRST_PAUSE_SECONDS = 0.25
+
+
+class _Listed(Protocol):
+    """What pages of all kinds have in common."""
+
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def has_more(self) -> bool: ...
+    @property
+    def failure(self) -> str | None: ...
+    @property
+    def retry_after_seconds(self) -> float | None: ...
+
+
+P = TypeVar("P", bound=_Listed)
 
 
 class PagesOfStripe(Protocol):
@@ -31,6 +48,19 @@ class PagesOfStripe(Protocol):
         """Yield pages, newest first, until the last or a failed one."""
 
 
+class RefundsOfStripe(Protocol):
+    """What is asked of Stripe about refunds."""
+
+    def scan_refunds(
+        self,
+        account: StripeAccount,
+        *,
+        created_from_epoch_seconds: int,
+        created_to_epoch_seconds: int | None,
+    ) -> AsyncIterator[RefundPage]:
+        """Yield pages, newest first, until the last or a failed one."""
+
+
 class Unreadable(Exception):
     """Stripe did not answer a question, not even when asked again."""
 
@@ -41,36 +71,89 @@ async def read_pages(
     *,
     customer: str | None,
     since_epoch_seconds: int,
+    until_epoch_seconds: int | None = None,
     limiter: Limiter | None = None,
 ) -> AsyncIterator[Page]:
     """Yield good pages of a customer, or of the whole account, newest first, no PaymentIntent twice.
 
     A failed page is asked for again, at the oldest second that was read. With a limiter, each request waits
-    for its turn among those that list.
+    for its turn among those that list. The span includes both bounds, in whole seconds.
 
     Raises:
         Unreadable: A page went on failing.
     """
-    until: int | None = None
+
+    def scan(until: int | None) -> AsyncIterator[Page]:
+        return stripe.scan_payment_intents(
+            account,
+            customer=customer,
+            created_from_epoch_seconds=since_epoch_seconds,
+            created_to_epoch_seconds=until,
+        )
+
+    def created(page: Page) -> Mapping[str, int]:
+        return {one.id: one.created_epoch_seconds for one in page.payment_intents}
+
+    async for page, shown in _read_all("PaymentIntents", scan, created, until_epoch_seconds, limiter):
+        yield _without(page, shown)
+
+
+async def read_refunds(
+    stripe: RefundsOfStripe,
+    account: StripeAccount,
+    *,
+    since_epoch_seconds: int,
+    limiter: Limiter | None = None,
+    on_page: Callable[[], None] = lambda: None,
+) -> dict[str, int]:
+    """Return what went back of each PaymentIntent by refunds made since a moment, in minor units.
+
+    What is on its way back counts; what failed or was canceled does not.
+
+    Raises:
+        Unreadable: A page went on failing.
+    """
+
+    def scan(until: int | None) -> AsyncIterator[RefundPage]:
+        return stripe.scan_refunds(
+            account, created_from_epoch_seconds=since_epoch_seconds, created_to_epoch_seconds=until
+        )
+
+    def created(page: RefundPage) -> Mapping[str, int]:
+        return {one.refund_id: one.created_epoch_seconds for one in page.refunds}
+
+    returned: Counter[str] = Counter()
+    async for page, shown in _read_all("refunds", scan, created, None, limiter):
+        on_page()
+        for one in page.refunds:
+            if one.refund_id not in shown and one.returns_minor:
+                returned[one.payment_intent] += one.returns_minor
+    return dict(returned)
+
+
+async def _read_all(
+    noun: str,
+    scan: Callable[[int | None], AsyncIterator[P]],
+    created: Callable[[P], Mapping[str, int]],
+    until: int | None,
+    limiter: Limiter | None,
+) -> AsyncIterator[tuple[P, frozenset[str]]]:
+    """Yield good pages, each with the ids that pages before it have shown."""
     shown_then: set[str] = set()
     failures = 0
     while True:
         failure: str | None = None
         await _take_turn(limiter)
-        async for page in stripe.scan_payment_intents(
-            account,
-            customer=customer,
-            created_from_epoch_seconds=since_epoch_seconds,
-            created_to_epoch_seconds=until,
-        ):
+        async for page in scan(until):
             failure = page.failure or (None if page.complete else "unreadable")
             if failure is None:
-                yield _without(page, shown_then)
-                oldest = min((one.created_epoch_seconds for one in page.payment_intents), default=until)
+                yield page, frozenset(shown_then)
+                times = created(page)
+                oldest = min(times.values(), default=until)
                 if oldest != until:
                     until, failures = oldest, 0
                     shown_then.clear()
-                shown_then |= {one.id for one in page.payment_intents if one.created_epoch_seconds == until}
+                shown_then |= {name for name, second in times.items() if second == until}
                 if page.has_more:
                     await _take_turn(limiter)
             elif limiter is not None and page.retry_after_seconds is not None:
@@ -78,12 +161,12 @@ async def read_pages(
         if failure is None:
             return
         if failures == RETRIES_PER_REQUEST:
-            raise Unreadable(f"a page of PaymentIntents: {failure}")
+            raise Unreadable(f"a page of {noun}: {failure}")
         await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**failures)
         failures += 1
 
 
-def _without(page: Page, shown: set[str]) -> Page:
+def _without(page: Page, shown: frozenset[str]) -> Page:
     fresh = tuple(one for one in page.payment_intents if one.id not in shown)
     return page if len(fresh) == len(page.payment_intents) else replace(page, payment_intents=fresh)
 

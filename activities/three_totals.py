@@ -130,7 +130,7 @@ async def ask_totals(
 
 async def _count(pool: Pool, run_id: str, page: Page, paid: Counter[str]) -> None:
     moved = [one for one in page.payment_intents if one.charge_id is not None and one.status in MONEY]
-    lines = await read_audited_lines(pool, run_id, sorted({str(one.charge_id) for one in moved}))
+    lines = await read_audited_lines(pool, [run_id], sorted({str(one.charge_id) for one in moved}))
     own = {line.charge_id for line in lines}
     for one in moved:
         if one.charge_id in own:

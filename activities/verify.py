@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from activities import stripe_pages
@@ -30,15 +31,19 @@ from activities.ledger.audit import (
     find_known_identities,
     read_audited_lines,
     read_audited_run,
+    read_audited_runs,
+    read_runs_in_order,
     stream_audited_lines,
 )
 from activities.ledger.database import Pool
 from activities.ledger.outcomes import reasons_of_outcomes
-from activities.stripe_pages import PagesOfStripe, Unreadable, read_pages
+from activities.stripe_pages import PagesOfStripe, RefundsOfStripe, Unreadable, read_pages, read_refunds
 from activities.verify_report import VerifyReport
 from workflows.domain.answer import Lookup, PaymentIntent
+from workflows.domain.errors import RefusedToStart
+from workflows.domain.money_back import Found, Refund
 
-__all__ = ["OnProgress", "StripeBooks", "VerifyReport", "verify_run"]
+__all__ = ["OnProgress", "StripeBooks", "VerifyReport", "verify_account", "verify_run"]
 
 MARGIN_SECONDS = 600  # how far Stripe's clock may be behind the ledger's
 RETRIEVES_AT_ONCE = 8
@@ -49,8 +54,8 @@ OnProgress = Callable[[int, int], None]
 """Told how many PaymentIntents were read and how many lines were compared so far."""
 
 
-class StripeBooks(PagesOfStripe, Protocol):
-    """What is asked of Stripe: whose key it is, pages of PaymentIntents, and single ones by id."""
+class StripeBooks(PagesOfStripe, RefundsOfStripe, Protocol):
+    """What is asked of Stripe: whose key it is, pages of PaymentIntents and refunds, and single ones."""
 
     async def retrieve_account(self) -> str:
         """Return the id of the account that the API key belongs to."""
@@ -59,6 +64,9 @@ class StripeBooks(PagesOfStripe, Protocol):
         self, account: StripeAccount, payment_intent_id: str, *, started_epoch_seconds: float
     ) -> Lookup:
         """Return one PaymentIntent as it is now, or say that it could not be read."""
+
+    async def list_refunds(self, account: StripeAccount, payment_intent_id: str) -> Found[Refund]:
+        """Return all refunds of a PaymentIntent, or say that they could not be read."""
 
 
 async def verify_run(
@@ -69,17 +77,46 @@ async def verify_run(
     Raises:
         RefusedToStart: There is no such run, or Stripe does not say whose key this is.
     """
-    run = await read_audited_run(pool, run_id)
+    return await _verify(pool, stripe, {run_id: await read_audited_run(pool, run_id)}, on_progress)
+
+
+async def verify_account(
+    pool: Pool,
+    stripe: StripeBooks,
+    account: str,
+    *,
+    since: datetime | None = None,
+    on_progress: OnProgress | None = None,
+) -> VerifyReport:
+    """Compare every charge of an account's runs with every PaymentIntent that Stripe lists for it.
+
+    `since` leaves out runs that were locked before. Memory grows by some 500 bytes a PaymentIntent.
+
+    Raises:
+        RefusedToStart: The account has no run since then, or Stripe does not say whose key this is.
+    """
+    runs = await read_audited_runs(pool, await read_runs_in_order(pool, account, since=since))
+    if not runs:
+        raise RefusedToStart(
+            f"the ledger has no run of account {account!r} to verify: see `chargeonce run list`"
+        )
+    return await _verify(pool, stripe, runs, on_progress)
+
+
+async def _verify(
+    pool: Pool, stripe: StripeBooks, runs: Mapping[str, AuditedRun], on_progress: OnProgress | None
+) -> VerifyReport:
     own_account = await stripe.retrieve_account()
-    account = StripeAccount(run.account, connected=run.account != own_account)
-    verification = _Verification(pool, stripe, run, account, on_progress or _say_nothing)
+    [account_id] = {run.account for run in runs.values()}
+    account = StripeAccount(account_id, connected=account_id != own_account)
+    verification = _Verification(pool, stripe, runs, account, on_progress or _say_nothing)
     await verification.read_stripe()
     await verification.compare_ledger()
     await verification.look_again()
     await verification.name_strangers()
-    not_paid = await reasons_of_outcomes(pool, run_id)
+    not_paid = await reasons_of_outcomes(pool, list(runs))
     # Counted after everything else, so that the counts are those of the newest moment.
-    return verification.report(await read_audited_run(pool, run_id), not_paid)
+    return verification.report(await read_audited_runs(pool, list(runs)), not_paid)
 
 
 def _say_nothing(_payment_intents: int, _lines: int) -> None:
@@ -92,15 +129,18 @@ class _Verification:
 
     pool: Pool
     stripe: StripeBooks
-    run: AuditedRun
+    runs: Mapping[str, AuditedRun]
     account: StripeAccount
     on_progress: OnProgress
     seen: dict[str, tuple[Seen, ...]] = field(default_factory=dict)
     """Every PaymentIntent with our mark by identity; an identity goes when its line has been compared."""
+    returned: dict[str, int] = field(default_factory=dict)
+    """What went back by PaymentIntent, of whoever."""
     suspects: dict[str, tuple[AuditedLine, tuple[Seen, ...]]] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
     incomplete: list[str] = field(default_factory=list)
     pages: int = 0
+    refund_pages: int = 0
     payment_intents: int = 0
     payment_intents_of_run: int = 0
     retrieved: int = 0
@@ -113,8 +153,8 @@ class _Verification:
     money_stripe: Counter[str] = field(default_factory=Counter)
 
     async def read_stripe(self) -> None:
-        """Read every page from shortly before the run until now."""
-        since = int(self.run.earliest_at.timestamp()) - MARGIN_SECONDS
+        """Read every page from shortly before the runs until now, and what went back after that."""
+        since = int(min(run.earliest_at for run in self.runs.values()).timestamp()) - MARGIN_SECONDS
         try:
             async for page in read_pages(self.stripe, self.account, customer=None, since_epoch_seconds=since):
                 self.pages += 1
@@ -125,20 +165,31 @@ class _Verification:
                             self.seen.get(intent.charge_id, ()), _seen(intent)
                         )
                 self.on_progress(self.payment_intents, self.lines)
+            self.returned = await read_refunds(
+                self.stripe, self.account, since_epoch_seconds=since, on_page=self._count_refund_page
+            )
         except Unreadable as failure:
             self.incomplete.append(str(failure))
 
+    def _count_refund_page(self) -> None:
+        self.refund_pages += 1
+
     async def compare_ledger(self) -> None:
         """Stream the ledger's lines past what Stripe showed."""
-        async for line in stream_audited_lines(self.pool, self.run.run_id):
-            self._compare(line, self.seen.pop(line.charge_id, ()), last_look=False)
+        async for line in stream_audited_lines(self.pool, list(self.runs)):
+            seen = self.seen.pop(line.charge_id, ())
+            self._compare(line, tuple(self._with_returned(one) for one in seen), last_look=False)
             self.lines += 1
             if self.lines % LINES_PER_PROGRESS == 0:
                 self.on_progress(self.payment_intents, self.lines)
         self.on_progress(self.payment_intents, self.lines)
 
+    def _with_returned(self, one: Seen) -> Seen:
+        returned_minor = self.returned.get(one.payment_intent, 0)
+        return one._replace(returned_minor=returned_minor) if returned_minor else one
+
     def _compare(self, line: AuditedLine, seen: tuple[Seen, ...], *, last_look: bool) -> None:
-        found = compare(line, seen, closed=self.run.phase == "closed")
+        found = compare(line, seen, closed=self.runs[line.run_id].phase == "closed")
         if found.needs_second_look and not last_look:
             self.suspects[line.charge_id] = (line, seen)
             return
@@ -160,7 +211,7 @@ class _Verification:
                 break
             suspects, self.suspects = self.suspects, {}
             fresh = await self._retrieve_all(suspects)
-            for line in await read_audited_lines(self.pool, self.run.run_id, list(suspects)):
+            for line in await read_audited_lines(self.pool, list(self.runs), list(suspects)):
                 before, seen_before = suspects[line.charge_id]
                 if line.charge_id not in fresh:
                     self.suspects[line.charge_id] = (line, seen_before)
@@ -192,11 +243,11 @@ class _Verification:
                     self.incomplete.append(str(failure))
                     return
             # A PaymentIntent of another identity pays nothing here, whatever the row says.
-            fresh[line.charge_id] = tuple(
-                _seen(intent)
-                for intent in found
-                if intent is not None and intent.charge_id in {None, line.charge_id}
-            )
+            ours = [one for one in found if one is not None and one.charge_id in {None, line.charge_id}]
+            try:
+                fresh[line.charge_id] = tuple([await self._look_at_refunds(_seen(one)) for one in ours])
+            except Unreadable as failure:
+                self.incomplete.append(str(failure))
 
         await asyncio.gather(*(retrieve(line, before) for line, before in suspects.values()))
         return fresh
@@ -222,32 +273,44 @@ class _Verification:
                     return intent
         return None
 
+    async def _look_at_refunds(self, one: Seen) -> Seen:
+        """Return it with what went back of it by now; nothing can go back of what was not paid."""
+        if one.status not in MONEY:
+            return one
+        for failures in range(stripe_pages.RETRIES_PER_REQUEST):
+            found = await self.stripe.list_refunds(self.account, one.payment_intent)
+            if found.failure is None:
+                return one._replace(returned_minor=sum(refund.returns_minor for refund in found.items))
+            await asyncio.sleep(stripe_pages.FIRST_PAUSE_SECONDS * 2**failures)
+        raise Unreadable(f"the refunds of {one.payment_intent}: {found.failure}")
+
     async def name_strangers(self) -> None:
         """Name what carries our mark and is in no run. What other runs own is theirs to verify."""
         known = await find_known_identities(self.pool, list(self.seen))
         for charge_id in self.seen.keys() - known:
-            self.differences += stranger(charge_id, self.seen[charge_id])
-
-    def report(self, run: AuditedRun, not_paid: Sequence[Mapping[str, Any]]) -> VerifyReport:
-        """Return what it came to."""
-        if run.selected is not None and run.accounted != run.selected:
-            self.differences.append(
-                Difference(
-                    kind=Kind.COUNTS,
-                    charge_id=None,
-                    customer=None,
-                    line=None,
-                    payment_intents=(),
-                    ledger_says=f"{run.selected} lines were selected, but {run.accounted} are accounted for",
-                    stripe_says="nothing about counts",
-                )
+            self.differences += stranger(
+                charge_id, [self._with_returned(one) for one in self.seen[charge_id]]
             )
+
+    def report(self, runs: Mapping[str, AuditedRun], not_paid: Sequence[Mapping[str, Any]]) -> VerifyReport:
+        """Return what it came to."""
+        self.differences += [
+            Difference(
+                kind=Kind.COUNTS,
+                charge_id=None,
+                customer=None,
+                line=run.run_id,
+                payment_intents=(),
+                ledger_says=f"{run.selected} lines were selected, but {run.accounted} are accounted for",
+                stripe_says="nothing about counts",
+            )
+            for run in runs.values()
+            if run.selected is not None and run.accounted != run.selected
+        ]
         return VerifyReport(
-            run_id=run.run_id,
-            account=run.account,
-            period=run.period,
-            phase=run.phase,
-            lines_selected=run.selected,
+            runs=tuple((run.run_id, run.phase) for run in runs.values()),
+            account=self.account.id,
+            lines_selected=sum(run.selected or 0 for run in runs.values()),
             lines_compared=self.lines,
             lines_paid=self.states["succeeded"],
             lines_processing=self.states["processing"],
@@ -256,6 +319,7 @@ class _Verification:
                 state: self.states[state] for state in sorted(IN_FLIGHT | NOT_STARTED) if self.states[state]
             },
             pages_read=self.pages,
+            refund_pages_read=self.refund_pages,
             payment_intents_read=self.payment_intents,
             payment_intents_of_run=self.payment_intents_of_run,
             payment_intents_retrieved=self.retrieved,

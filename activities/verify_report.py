@@ -14,11 +14,10 @@ DIFFERENCES_IN_TEXT = 20
 class VerifyReport:
     """What a comparison came to. Money is in minor units by currency, of succeeded and processing alone."""
 
-    run_id: str
+    runs: tuple[tuple[str, str], ...]
+    """Ids and phases of the runs that were compared."""
     account: str
-    period: str
-    phase: str
-    lines_selected: int | None
+    lines_selected: int
     lines_compared: int
     lines_paid: int
     lines_processing: int
@@ -26,6 +25,7 @@ class VerifyReport:
     """Where lines stand that are not paid, why, and how many: `standing`, `reason`, `lines`."""
     open_charges: dict[str, int]
     pages_read: int
+    refund_pages_read: int
     payment_intents_read: int
     """Of the whole account since shortly before the run: other business of it is among them."""
     payment_intents_of_run: int
@@ -48,6 +48,14 @@ class VerifyReport:
         return not self.differences and not self.incomplete
 
     @property
+    def subject(self) -> str:
+        """Return what was compared, in a few words."""
+        if len(self.runs) == 1:
+            [(run_id, phase)] = self.runs
+            return f"{run_id} ({phase})"
+        return f"{len(self.runs)} runs of {self.account}"
+
+    @property
     def verdict(self) -> str:
         """Return `clean`, `differences` or `incomplete`."""
         if self.differences:
@@ -58,6 +66,7 @@ class VerifyReport:
         """Return everything, every difference included, as plain values."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return values | {
+            "runs": [{"run": run_id, "phase": phase} for run_id, phase in self.runs],
             "verify": self.verdict,
             "clean": self.clean,
             "differences": [difference.as_json() for difference in self.differences],
@@ -69,7 +78,7 @@ class VerifyReport:
         """Return the report for a terminal, with the worst differences alone where there are many."""
         opened = ", ".join(f"{count} {state}" for state, count in self.open_charges.items()) or "none"
         rows = [
-            f"{self.verdict}: {self.run_id} ({self.phase})",
+            f"{self.verdict}: {self.subject}",
             f"  lines compared           {self.lines_compared}",
             *self._outcome_rows(),
             f"  lines open               {opened}",
@@ -77,7 +86,8 @@ class VerifyReport:
             f"    succeeded at Stripe    {self.succeeded_at_stripe}",
             f"    processing at Stripe   {self.processing_at_stripe}",
             *self._money_rows(),
-            f"  read of the account      {self.payment_intents_read} (pages: {self.pages_read})",
+            f"  read of the account      {self.payment_intents_read} "
+            f"(pages: {self.pages_read}, and of refunds: {self.refund_pages_read})",
             f"  looked at again by id    {self.payment_intents_retrieved}",
             f"  leftovers, no money      {self.leftovers}",
         ]

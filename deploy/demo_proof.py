@@ -12,7 +12,7 @@ from activities.ledger.runs import RunLedger
 from worker.books_view import NO_BACKSTOP
 from worker.console_output import table
 from worker.json_over_http import ask_json
-from worker.proof import verified
+from worker.proof import Scope, verified
 from worker.settings import Settings
 from worker.waiting import Waited
 from workflows.domain.answer import METADATA_CHARGE
@@ -88,7 +88,7 @@ async def prove(
     )
     book = await asyncio.to_thread(ask_json, simulator, "GET", "/_sim/book")
     faults = await asyncio.to_thread(ask_json, simulator, "GET", "/_sim/faults")
-    report = await verified(settings, run_id)
+    [report] = await verified(settings, Scope(run_id=run_id))
     paid: Counter[str] = Counter()
     for line in lines:
         if line.state == State.SUCCEEDED:

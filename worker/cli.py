@@ -17,6 +17,7 @@ from worker.proxy_commands import add_proxy_commands
 from worker.retry_policy_commands import retry_policy_app
 from worker.schedule_commands import add_schedule_commands
 from worker.web_commands import add_web_commands
+from workflows.domain.errors import InvalidInput
 
 # ruff: noqa: PLC0415 - see the docstring
 
@@ -145,14 +146,35 @@ def tick(
         asyncio.run(tick_run(output, run, wait=wait))
 
 
-@app.command("verify", epilog=examples("verify billing-run/acct_1/2031-03 --json"))
-def verify_(run: RunId, *, as_json: AsJson = False) -> None:
-    """Compare the ledger with what Stripe lists. Exits 0 when clean, 3 when anything differs. Only reads."""
+@app.command(
+    "verify",
+    epilog=examples(
+        "verify billing-run/acct_1/2031-03 --json", "verify --account acct_1 --since 90d", "verify --all"
+    ),
+)
+def verify_(
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="One run: see `run list`.")] = None,
+    *,
+    account: Annotated[str | None, typer.Option(help="Every run of this account.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every run of every account.")] = False,
+    since: Annotated[
+        str | None, typer.Option(help="Only runs that began since: an age such as 90d, or a time.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the ledger with what Stripe lists. Exits 0 when clean, 3 when anything differs. Only reads.
+
+    A read-only role of the database (`migrate --auditor-role`) and a read-only key of Stripe's are enough.
+    """
     output = Output(as_json=as_json)
     with reported(output):
-        from worker.proof import verify
+        from worker.proof import Scope, verify
 
-        asyncio.run(verify(output, run))
+        if (run is not None) + (account is not None) + everything != 1:
+            raise InvalidInput("say what to verify, once: a RUN, --account ACCOUNT, or --all")
+        if run is not None and since is not None:
+            raise InvalidInput("--since goes with --account or --all: a run is verified whole")
+        asyncio.run(verify(output, Scope(run_id=run, account=account, since=since)))
 
 
 @app.command(

@@ -1,20 +1,23 @@
 """`chargeonce verify` and `explain`: what happened, proved against Stripe and told from the journal."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import typer
 
 from activities.explain import ChargeStory, explain_line
-from activities.ledger.audit import read_audited_run
+from activities.ledger.audit import read_accounts, read_audited_run
+from activities.ledger.clock import read_clock
 from activities.ledger.database import open_pool
 from activities.ledger.story import SkippedRow
+from worker.audit_read import read_since
 from worker.console_output import Output, table
 from worker.environment import load_settings
 from worker.failures import EXIT_DRIFT
 from worker.plan_preview import REASONS
 from worker.settings import Settings
+from workflows.domain.errors import RefusedToStart
 from workflows.domain.money import format_money
 
 if TYPE_CHECKING:
@@ -22,25 +25,48 @@ if TYPE_CHECKING:
 
     from activities.verify_report import VerifyReport
 
+WORST_LAST = ("clean", "incomplete", "differences")
 
-async def verify(output: Output, run_id: str) -> None:
-    """Print the comparison of ledger and Stripe.
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is verified: a run, an account's runs, or (with neither) those of every account in the ledger.
+
+    `since` (an age such as 90d, or a time) leaves out runs that were locked before.
+    """
+
+    run_id: str | None = None
+    account: str | None = None
+    since: str | None = None
+
+
+async def verify(output: Output, scope: Scope) -> None:
+    """Print the comparison of ledger and Stripe, for each account that is meant.
 
     Raises:
         typer.Exit: 3: something differs, or could not be read, so nothing is proved.
+        InvalidInput: `since` is neither an age nor a time.
         RefusedToStart: There is no such run, or Stripe does not know the key.
     """
-    report = await verified(load_settings(), run_id)
-    output.result({"run": run_id, **report.as_json()}, lambda: [report.as_text()])
-    if not report.clean:
+    reports = await verified(load_settings(), scope)
+    if scope.run_id is not None:
+        document = {"run": scope.run_id, **reports[0].as_json()}
+    else:
+        document = {
+            "verify": max((report.verdict for report in reports), key=WORST_LAST.index),
+            "clean": all(report.clean for report in reports),
+            "accounts": [report.as_json() for report in reports],
+        }
+    output.result(document, lambda: [report.as_text() for report in reports])
+    if not document["clean"]:
         raise typer.Exit(EXIT_DRIFT)
 
 
-async def verified(settings: Settings, run_id: str) -> "VerifyReport":
-    """Return the comparison. Only reads, at Stripe too."""
+async def verified(settings: Settings, scope: Scope) -> list["VerifyReport"]:
+    """Return a comparison for each account that is meant, at least one. Only reads, at Stripe too."""
     # `explain` asks nobody but the ledger, and what speaks Stripe is slow to import.
     from activities.vault import READING  # noqa: PLC0415 - see above
-    from activities.verify import verify_run  # noqa: PLC0415 - see above
+    from activities.verify import verify_account, verify_run  # noqa: PLC0415 - see above
     from worker.wiring import open_accounts  # noqa: PLC0415 - see above
     from workflows.contracts import RunKey  # noqa: PLC0415 - see above
 
@@ -48,9 +74,22 @@ async def verified(settings: Settings, run_id: str) -> "VerifyReport":
         open_pool(settings.database_url.get_secret_value(), connections=2) as pool,
         open_accounts(settings, pool) as accounts,
     ):
-        run = await read_audited_run(pool, run_id)
-        parts = await accounts.of(RunKey(run_id=run_id, account=run.account), READING)
-        return await verify_run(pool, parts.gateway, run_id)
+        if scope.run_id is not None:
+            run = await read_audited_run(pool, scope.run_id)
+            parts = await accounts.of(RunKey(run_id=scope.run_id, account=run.account), READING)
+            return [await verify_run(pool, parts.gateway, scope.run_id)]
+        since = None
+        if scope.since is not None:
+            clock = await read_clock(settings.database_url.get_secret_value())
+            since = read_since(scope.since, now=clock.now)
+        names = [scope.account] if scope.account else await read_accounts(pool, since=since)
+        if not names:
+            raise RefusedToStart("the ledger has no run to verify")
+        reports = []
+        for name in names:
+            parts = await accounts.of(RunKey(run_id="", account=name), READING)
+            reports.append(await verify_account(pool, parts.gateway, name, since=since))
+        return reports
 
 
 async def explain(output: Output, wanted: str, *, run_id: str | None) -> None:

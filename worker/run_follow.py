@@ -61,7 +61,7 @@ async def follow_run(
     document = {
         **waited.view.document(),
         "totals": await totals_of(ledger, handle.id),
-        "reasons": await reasons_of_outcomes(pool, handle.id),
+        "reasons": await reasons_of_outcomes(pool, [handle.id]),
         "seconds": waited.seconds,
         "rate_per_second": waited.rate_per_second,
         "settings": await asyncio.to_thread(describe_settings, settings),

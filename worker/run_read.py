@@ -71,7 +71,7 @@ async def show_run(output: Output, run_id: str) -> None:
             "canary": (run.request or {}).get("canary"),
             "canary_released": run.canary_released,
             "totals": await totals_of(ledger, run_id),
-            "reasons": await reasons_of_outcomes(pool, run_id),
+            "reasons": await reasons_of_outcomes(pool, [run_id]),
             "unpaid": unpaid,
             "unpaid_lines": unpaid_count,
             "charging_closed_at": run.charging_closed_at,

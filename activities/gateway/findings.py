@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from workflows.domain.answer import PaymentIntent
+from workflows.domain.money_back import Refund
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,17 @@ class Page:
     rate_limited_reason: str | None = None
     retry_after_seconds: float | None = None
     refusal: str | None = None  # the code by which the credentials were refused, where they were
+
+
+@dataclass(frozen=True, slots=True)
+class RefundPage:
+    """One page of an account's refunds, newest first; incomplete as a `Page` is."""
+
+    refunds: tuple[Refund, ...]
+    complete: bool
+    has_more: bool
+    failure: str | None = None
+    retry_after_seconds: float | None = None
 
 
 class PaymentMethodKind(StrEnum):

@@ -1,11 +1,13 @@
 """The lists of what went back of a PaymentIntent, or is being claimed back, read into plain values."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 from activities.gateway.calls import StripeCalls
 from activities.gateway.classify import AnswerReader
+from activities.gateway.findings import RefundPage
 from activities.gateway.requests import StripeAccount, payment_intent_path
+from workflows.domain.answer import Answer
 from workflows.domain.money_back import Dispute, Found, Refund
 
 REFUNDS_PATH = "/v1/refunds"
@@ -26,6 +28,56 @@ async def list_disputes(calls: StripeCalls, account: StripeAccount, payment_inte
     return await _list(calls, account, payment_intent, DISPUTES_PATH, _read_dispute)
 
 
+async def scan_refunds(
+    calls: StripeCalls,
+    account: StripeAccount,
+    *,
+    created_from_epoch_seconds: int,
+    created_to_epoch_seconds: int | None,
+) -> AsyncIterator[RefundPage]:
+    """Yield pages of an account's refunds made in a span, newest first, until the last or a failed one.
+
+    What belongs to no PaymentIntent is left out.
+    """
+    created = {"gte": created_from_epoch_seconds}
+    if created_to_epoch_seconds is not None:
+        created["lte"] = created_to_epoch_seconds
+    parameters: dict[str, object] = {"created": created, "limit": PAGE_SIZE_MAX}
+    while True:
+        reply = await calls.get(REFUNDS_PATH, parameters, account)
+        items = (reply.body or {}).get("data") if reply.answer.succeeded else None
+        if not isinstance(items, list):
+            yield RefundPage(
+                (),
+                complete=False,
+                has_more=False,
+                failure=_said(REFUNDS_PATH, reply.answer),
+                retry_after_seconds=reply.answer.retry_after_seconds,
+            )
+            return
+        ours = [item for item in items if not (isinstance(item, dict) and item.get("payment_intent") is None)]
+        known = [_read_listed_refund(calls.reader, item) for item in ours]
+        refunds = tuple(one for one in known if one is not None)
+        failure = None if len(refunds) == len(ours) else f"{REFUNDS_PATH}: an item of the list can't be read"
+        has_more = failure is None and (reply.body or {}).get("has_more") is not False and bool(items)
+        yield RefundPage(refunds, complete=failure is None, has_more=has_more, failure=failure)
+        if not has_more:
+            return
+        parameters["starting_after"] = str(items[-1]["id"])
+
+
+def _read_listed_refund(reader: AnswerReader, item: object) -> Refund | None:
+    if not isinstance(item, dict):
+        return None
+    payment_intent = reader.word(item.get("payment_intent"))
+    return None if payment_intent is None else _read_refund(reader, item, payment_intent)
+
+
+def _said(path: str, answer: Answer) -> str:
+    said = f"HTTP {answer.http_status}" if answer.http_status is not None else str(answer.transport)
+    return f"{path}: " + ", ".join(part for part in (said, answer.code, answer.message) if part)
+
+
 async def _list(
     calls: StripeCalls,
     account: StripeAccount,
@@ -43,9 +95,7 @@ async def _list(
         request_ids += [answer.request_id] if answer.request_id else []
         page = body.get("data")
         if not answer.succeeded or not isinstance(page, list):
-            said = f"HTTP {answer.http_status}" if answer.http_status is not None else str(answer.transport)
-            said = ", ".join(part for part in (said, answer.code, answer.message) if part)
-            return Found(tuple(items), tuple(request_ids), f"{path}: {said}")
+            return Found(tuple(items), tuple(request_ids), _said(path, answer))
         known = [read(calls.reader, item, payment_intent) for item in page if isinstance(item, dict)]
         items += [item for item in known if item is not None]
         if len(page) != len(known) or None in known:

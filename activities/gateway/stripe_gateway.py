@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from activities.gateway.calls import CallStyle, Reply, StripeCalls
-from activities.gateway.findings import Page, PaymentMethodFinding, PaymentMethodKind
-from activities.gateway.money_back import list_disputes, list_refunds
+from activities.gateway.findings import Page, PaymentMethodFinding, PaymentMethodKind, RefundPage
+from activities.gateway.money_back import list_disputes, list_refunds, scan_refunds
 from activities.gateway.requests import (
     PAYMENT_INTENTS_PATH,
     StripeAccount,
@@ -247,6 +247,21 @@ class StripeGateway:
     async def list_refunds(self, account: StripeAccount, payment_intent_id: str) -> Found[Refund]:
         """Return all refunds of a PaymentIntent."""
         return await list_refunds(self._calls, account, payment_intent_id)
+
+    def scan_refunds(
+        self,
+        account: StripeAccount,
+        *,
+        created_from_epoch_seconds: int,
+        created_to_epoch_seconds: int | None,
+    ) -> AsyncIterator[RefundPage]:
+        """Yield pages of the account's refunds of a span, newest first, until the last or a failed one."""
+        return scan_refunds(
+            self._calls,
+            account,
+            created_from_epoch_seconds=created_from_epoch_seconds,
+            created_to_epoch_seconds=created_to_epoch_seconds,
+        )
 
     async def list_disputes(self, account: StripeAccount, payment_intent_id: str) -> Found[Dispute]:
         """Return all disputes of a PaymentIntent."""

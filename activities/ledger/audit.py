@@ -31,7 +31,7 @@ class AuditedRun:
 
 @dataclass(frozen=True, slots=True)
 class AuditedLine:
-    """What the ledger says about one charge."""
+    """What the ledger says about one charge. `returned_minor` went back of it, or is on its way back."""
 
     charge_id: str
     customer: str
@@ -40,32 +40,52 @@ class AuditedLine:
     amount_minor: int
     state: str
     payment_intent: str | None
+    run_id: str
+    returned_minor: int = 0
+
+
+async def read_accounts(pool: Pool, *, since: datetime | None = None) -> list[str]:
+    """Return the accounts that have runs which were locked at `since` or later."""
+    return [row["account"] for row in await pool.fetch(_SQL["audited_accounts"], since)]
+
+
+async def read_runs_in_order(pool: Pool, account: str, *, since: datetime | None = None) -> list[str]:
+    """Return the ids of an account's runs that were locked at `since` or later; oldest first."""
+    return [row["run_id"] for row in await pool.fetch(_SQL["runs_in_order"], account, since)]
+
+
+async def read_audited_runs(pool: Pool, run_ids: Sequence[str]) -> dict[str, AuditedRun]:
+    """Return runs by their ids, as they are now."""
+    rows = await pool.fetch(_SQL["audited_runs"], list(run_ids))
+    return {row["run_id"]: AuditedRun(**dict(row)) for row in rows}
 
 
 async def read_audited_run(pool: Pool, run_id: str) -> AuditedRun:
     """Return the run. Raises RefusedToStart where the ledger has none of that id."""
-    row = await pool.fetchrow(_SQL["audited_run"], run_id)
-    if row is None:
+    runs = await read_audited_runs(pool, [run_id])
+    if run_id not in runs:
         raise RefusedToStart(f"there is no run {run_id!r} in the ledger: see `chargeonce run list`")
-    return AuditedRun(**dict(row))
+    return runs[run_id]
 
 
-async def stream_audited_lines(pool: Pool, run_id: str) -> AsyncIterator[AuditedLine]:
-    """Yield every charge of a run as of one moment, through a server-side cursor."""
+async def stream_audited_lines(pool: Pool, run_ids: Sequence[str]) -> AsyncIterator[AuditedLine]:
+    """Yield every charge of some runs as of one moment, through a server-side cursor."""
     async with (
         pool.acquire() as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
     ):
-        async for row in connection.cursor(_SQL["audited_lines"], run_id, prefetch=_ROWS_PER_FETCH):
+        async for row in connection.cursor(_SQL["audited_lines"], list(run_ids), prefetch=_ROWS_PER_FETCH):
             yield AuditedLine(*row.values())
 
 
-async def read_audited_lines(pool: Pool, run_id: str, charge_ids: Sequence[str]) -> list[AuditedLine]:
-    """Return those of `charge_ids` that are this run's, as they are now."""
+async def read_audited_lines(
+    pool: Pool, run_ids: Sequence[str], charge_ids: Sequence[str]
+) -> list[AuditedLine]:
+    """Return those of `charge_ids` that are of these runs, as they are now."""
     lines: list[AuditedLine] = []
     for start in range(0, len(charge_ids), _IDENTITIES_PER_QUERY):
         batch = list(charge_ids[start : start + _IDENTITIES_PER_QUERY])
-        rows = await pool.fetch(_SQL["audited_lines_again"], run_id, batch)
+        rows = await pool.fetch(_SQL["audited_lines_again"], list(run_ids), batch)
         lines += [AuditedLine(*row.values()) for row in rows]
     return lines
 

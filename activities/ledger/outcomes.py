@@ -1,5 +1,6 @@
 """Why lines ended otherwise than paid: what an operator asks first when the counts are in."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from activities.ledger import sql
@@ -11,9 +12,9 @@ UNPAID_NAMED_MAX = 20
 _SQL = sql.load("outcomes.sql")
 
 
-async def reasons_of_outcomes(pool: Pool, run_id: str) -> list[dict[str, Any]]:
+async def reasons_of_outcomes(pool: Pool, run_ids: Sequence[str]) -> list[dict[str, Any]]:
     """Return `standing`, `reason` and `lines` of at most 50 reasons, the most frequent first."""
-    return [dict(row) for row in await pool.fetch(_SQL["reasons_of_outcomes"], run_id, REASONS_MAX)]
+    return [dict(row) for row in await pool.fetch(_SQL["reasons_of_outcomes"], list(run_ids), REASONS_MAX)]
 
 
 async def unpaid_lines(pool: Pool, run_id: str) -> tuple[list[dict[str, Any]], int]:

@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from uuid import uuid4
 
 from activities.gateway.requests import Request, StripeAccount, confirm_request, create_request
 from activities.gateway.stripe_gateway import StripeGateway
 from activities.ledger.database import Pool, open_pool
 from deploy.postgres import Database
 from deploy.stripe_sim.testing import RunningSim, running_sim
+from tests.activities.dashboard import post
 from tests.ledger.planting import run_as_owner
 from workflows.domain.answer import Answer
 from workflows.domain.keys import Identity, Operation, key_for
@@ -28,6 +30,12 @@ _INSERT_CHARGE = """
 INSERT INTO charges (charge_id, run_id, account, customer, period, line, source_row, slice_no, currency,
                      amount_minor, payment_method, state, reason, payment_intent, changed_at)
 VALUES ($1, $2, $3, $4, $5, $6, 2, 0, 'usd', $7, $10, $8, 'as written', $9, ledger_now())
+"""
+
+_INSERT_REFUND = """
+INSERT INTO refunds (refund_id, charge_id, account, payment_intent, amount_minor, currency, status,
+                     created_at, look, seen_at)
+VALUES ($1, $2, $3, $4, $5, 'usd', 'succeeded', ledger_now(), 1, ledger_now())
 """
 
 
@@ -130,6 +138,16 @@ class Books:
         """Confirm a PaymentIntent at Stripe."""
         request = confirm_request(payment_intent, f"{card}_{customer.removeprefix('cus_')}")
         return await self._post(Operation.CONFIRM, request, key_for(Operation.CONFIRM, payment_intent, 1))
+
+    async def refund(self, payment_intent: str, amount_minor: int) -> None:
+        """Send money of a PaymentIntent back, as somebody does at Stripe."""
+        await post(self.sim.url, "/v1/refunds", payment_intent=payment_intent, amount=amount_minor)
+
+    async def note_refund(self, charge_id: str, payment_intent: str, amount_minor: int) -> None:
+        """Write a refund into the ledger."""
+        await self.pool.execute(
+            _INSERT_REFUND, f"re_{uuid4().hex}", charge_id, ACCOUNT, payment_intent, amount_minor
+        )
 
     async def _post(self, operation: Operation, request: Request, key: str) -> Answer:
         return await self.gateway.post(

@@ -8,9 +8,9 @@ import activities.verify as verify_module
 from activities import stripe_pages
 from activities.differences import Kind, compare
 from activities.ledger.audit import AuditedLine
-from activities.verify import VerifyReport, verify_run
+from activities.verify import VerifyReport, verify_account, verify_run
 from deploy.postgres import Database
-from tests.activities.books import RUN, Books, charge_id_of, open_books
+from tests.activities.books import ACCOUNT, RUN, Books, charge_id_of, open_books
 from workflows.domain.errors import RefusedToStart
 
 Arrange = Callable[[Books], Awaitable[object]]
@@ -288,7 +288,7 @@ async def test_many_differences_are_all_in_the_json_and_few_in_the_text(books: B
 
 def test_the_ledger_knows_a_payment_intent_that_nobody_else_does() -> None:
     """Even an unpaid line is looked at again where Stripe showed nothing of its PaymentIntent."""
-    line = AuditedLine("0" * 32, "cus_1", "base", "usd", 1, "declined", "pi_1")
+    line = AuditedLine("0" * 32, "cus_1", "base", "usd", 1, "declined", "pi_1", RUN)
     assert compare(line, (), closed=True).needs_second_look
 
 
@@ -299,3 +299,53 @@ def test_verification_shares_no_judgement_with_the_run() -> None:
         source = (root / name).read_text("utf-8")
         for shared in ("domain.verdict", "domain.recovery", "domain.states", "charges.sql", "runs.sql"):
             assert shared not in source
+
+
+async def test_a_duplicate_that_was_refunded_is_one_no_more(books: Books) -> None:
+    """Partly refunded it still is; once all of it went back, and the ledger knows that, nothing differs."""
+    await books.open_run("closed")
+    own = await books.pay("cus_1")
+    charge_id = await books.owe("cus_1", "succeeded", payment_intent=own)
+    second = await books.pay("cus_1", version=2)
+    await books.refund(second, 1_000)
+    await books.note_refund(charge_id, second, 1_000)
+    assert [one.kind for one in (await verify(books)).differences] == [Kind.DUPLICATE]
+    await books.refund(second, 250)
+    await books.note_refund(charge_id, second, 250)
+    report = await verify(books)
+    assert report.clean, report.as_text()
+    assert report.money_ledger == report.money_stripe == {"usd": 1_250}
+
+
+async def test_a_charge_that_was_refunded_stays_paid(books: Books) -> None:
+    """A refund stands beside a success; what the ledger has not heard of is named, by amount."""
+    await books.open_run("closed")
+    own = await books.pay("cus_1")
+    charge_id = await books.owe("cus_1", "succeeded", payment_intent=own)
+    await books.refund(own, 1_250)
+    report = await verify(books)
+    assert [one.kind for one in report.differences] == [Kind.REFUND_MISMATCH], report.as_text()
+    assert "(1250 refunded)" in report.differences[0].stripe_says
+    await books.note_refund(charge_id, own, 1_250)
+    report = await verify(books)
+    assert report.clean, report.as_text()
+    assert (report.lines_paid, report.refund_pages_read) == (1, 1)
+
+
+async def test_an_account_is_verified_over_all_its_runs(books: Books) -> None:
+    """Every run counts, each by its own phase; what began earlier than asked for is left out."""
+    earlier = "billing-run/acct_sim/2031-02"
+    await books.open_run("settling", run_id=earlier)
+    await books.owe("cus_1", "planned", run_id=earlier)
+    await books.open_run("closed")
+    await books.owe("cus_2", "succeeded", payment_intent=await books.pay("cus_2"))
+    await books.owe("cus_3", "planned")
+    report = await verify_account(books.pool, books.gateway, ACCOUNT)
+    assert [(one.kind, one.customer) for one in report.differences] == [(Kind.FORGOTTEN, "cus_3")]
+    assert (report.lines_selected, report.lines_compared, len(report.runs)) == (3, 3, 2)
+    assert f"2 runs of {ACCOUNT}" in report.as_text()
+    locked = await books.pool.fetchval("SELECT max(locked_at) FROM billing_runs")
+    later = await verify_account(books.pool, books.gateway, ACCOUNT, since=locked)
+    assert later.lines_compared == 2
+    with pytest.raises(RefusedToStart, match="no run of account 'acct_other'"):
+        await verify_account(books.pool, books.gateway, "acct_other")

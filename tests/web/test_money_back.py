@@ -1,9 +1,8 @@
 """Refunds and disputes: recorded beside the charge, never instead of it (invariant I8)."""
 
-import aiohttp
-
 from activities.ledger.inbox import EventState
-from tests.activities.scene import ACCOUNT, AMOUNT_MINOR, API_KEY, Scene, fault
+from tests.activities.dashboard import post
+from tests.activities.scene import ACCOUNT, AMOUNT_MINOR, Scene, fault
 from tests.web.mailroom import Mailroom, types_of
 from workflows.domain.states import State
 
@@ -19,20 +18,15 @@ async def pay(scene: Scene, card: str) -> str:
     return charge.charge_id
 
 
-async def post(scene: Scene, path: str, **fields: object) -> None:
-    """Send a request of somebody else's, such as the Dashboard."""
-    headers = {"Authorization": f"Bearer {API_KEY}"}
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.post(scene.sim.url + path, data=fields) as response,
-    ):
-        assert response.status == 200, await response.text()
-
-
 async def refund(scene: Scene, amount_minor: int) -> None:
     """Refund a part of the only charge."""
     charge = await scene.charge()
-    await post(scene, "/v1/refunds", payment_intent=charge.payment_intent, amount=amount_minor)
+    await post(scene.sim.url, "/v1/refunds", payment_intent=charge.payment_intent, amount=amount_minor)
+
+
+async def show_evidence(scene: Scene, dispute: str, text: str) -> None:
+    """Answer a dispute."""
+    await post(scene.sim.url, f"/v1/disputes/{dispute}", **{"evidence[uncategorized_text]": text})
 
 
 async def let_refunds_end(scene: Scene) -> None:
@@ -75,7 +69,9 @@ async def test_a_dispute_stands_beside_the_charge_through_all_its_stages(
     await mail.work()
     [row] = await mail.money_back.of_charge(charge_id)
     assert (row["kind"], row["status"], row["reason"]) == ("dispute", "needs_response", "fraudulent")
-    await post(scene, f"/v1/disputes/{row['id']}", **{"evidence[uncategorized_text]": "winning_evidence"})
+    await post(
+        scene.sim.url, f"/v1/disputes/{row['id']}", **{"evidence[uncategorized_text]": "winning_evidence"}
+    )
     await mail.deliver(*mail.bodies())
     await mail.work()
     [row] = await mail.money_back.of_charge(charge_id)
@@ -90,7 +86,9 @@ async def test_an_inquiry_that_is_lost_is_an_alarm(scene: Scene, mail: Mailroom)
     await mail.deliver(*mail.bodies())
     await mail.work()
     [row] = await mail.money_back.of_charge(charge_id)
-    await post(scene, f"/v1/disputes/{row['id']}", **{"evidence[uncategorized_text]": "losing_evidence"})
+    await post(
+        scene.sim.url, f"/v1/disputes/{row['id']}", **{"evidence[uncategorized_text]": "losing_evidence"}
+    )
     await mail.deliver(*mail.bodies())
     await mail.work()
     assert await told(scene, "dispute_") == [("dispute_needs_response", True), ("dispute_lost", True)]

@@ -9,10 +9,10 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 
-import aiohttp
 import pytest
 
-from tests.activities.scene import API_KEY, CONFIRM, CREATE, SLOW_DEBIT, Scene
+from tests.activities.dashboard import post
+from tests.activities.scene import CONFIRM, CREATE, SLOW_DEBIT, Scene
 from tests.web.mailroom import Mailroom
 from workflows.domain.states import State
 
@@ -112,7 +112,7 @@ async def test_every_order_of_a_refund_that_fails_ends_the_same(
     await scene.plan(["pm_card_refundFail"] * len(orders(every)))
     await scene.work()
     for row in await scene.pool.fetch("SELECT payment_intent FROM charges"):
-        await post(scene, "/v1/refunds", payment_intent=row["payment_intent"], amount=1_000)
+        await post(scene.sim.url, "/v1/refunds", payment_intent=row["payment_intent"], amount=1_000)
     await scene.set_age(40 * DAY_SECONDS)
     assert scene.sim.movements
     count = await deliver_in_orders(
@@ -135,9 +135,11 @@ async def test_every_order_of_a_dispute_ends_the_same(scene: Scene, mail: Mailro
         event = json.loads(body)
         if event["type"] == "charge.dispute.created":
             dispute = event["data"]["object"]["id"]
-            await post(scene, f"/v1/disputes/{dispute}", **{"metadata[seen]": "yes"})
+            await post(scene.sim.url, f"/v1/disputes/{dispute}", **{"metadata[seen]": "yes"})
             await post(
-                scene, f"/v1/disputes/{dispute}", **{"evidence[uncategorized_text]": "winning_evidence"}
+                scene.sim.url,
+                f"/v1/disputes/{dispute}",
+                **{"evidence[uncategorized_text]": "winning_evidence"},
             )
     stages = ("created", "funds_withdrawn", "updated", "funds_reinstated", "closed")
     count = await deliver_in_orders(mail, every, [f"charge.dispute.{stage}" for stage in stages])
@@ -145,13 +147,3 @@ async def test_every_order_of_a_dispute_ends_the_same(scene: Scene, mail: Mailro
     assert [(row["status"], row["n"]) for row in found] == [("won", len(orders(every)))]
     assert await states(scene) == {State.SUCCEEDED}
     print(f"disputes: {count} deliveries in every order: all won, every charge succeeded")
-
-
-async def post(scene: Scene, path: str, **fields: object) -> None:
-    """Send a request of somebody else's."""
-    headers = {"Authorization": f"Bearer {API_KEY}"}
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.post(scene.sim.url + path, data=fields) as response,
-    ):
-        assert response.status == 200, await response.text()

@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 
+RETURNS_NOTHING = frozenset({"failed", "canceled"})  # https://docs.stripe.com/refunds#failed-refunds
+
 
 @dataclass(frozen=True, slots=True)
 class Refund:
@@ -21,6 +23,12 @@ class Refund:
     reason: str | None
     failure_reason: str | None
     created_epoch_seconds: int
+
+
+    @property
+    def returns_minor(self) -> int:
+        """What goes back, or is on its way back; nothing of one that failed or was canceled."""
+        return 0 if self.status in RETURNS_NOTHING else self.amount_minor
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,15 @@
+"""Somebody else's requests to Stripe, such as those behind its Dashboard."""
+
+import aiohttp
+
+from tests.activities.scene import API_KEY
+
+
+async def post(stripe_url: str, path: str, **fields: object) -> None:
+    """Send a request that succeeds."""
+    headers = {"Authorization": f"Bearer {API_KEY}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(stripe_url + path, data=fields) as response,
+    ):
+        assert response.status == 200, await response.text()
