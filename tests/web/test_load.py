@@ -18,7 +18,7 @@ import pytest
 from activities.ledger.database import open_pool
 from activities.ledger.migrate import migrate
 from deploy.ports import choose_port
-from deploy.postgres import APP_ROLE, PROXY_ROLE, Database, PostgresServer
+from deploy.postgres import GRANTED_ROLES, Database, PostgresServer
 from deploy.stripe_sim.testing import running_sim
 from tests.activities.scene import ACCOUNT, CONFIRM, CREATE, GOOD_CARD, Scene
 from tests.web.mailroom import Mailroom, changed, open_mailroom
@@ -51,7 +51,7 @@ class WebProcess:
         ready.unlink(missing_ok=True)
         environment = {
             **os.environ,
-            "CHARGEONCE_DATABASE_URL": self.database.app_url,
+            "CHARGEONCE_DATABASE_URL": self.database.web_url,
             "CHARGEONCE_WEBHOOK_SECRETS": f"{ACCOUNT.id}={SECRET}",
             "CHARGEONCE_WEB_PORT": str(self.port),
             "CHARGEONCE_WEB_READY_FILE": str(ready),
@@ -182,7 +182,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_applied_twice(tmp_path: 
     await server.start()
     try:
         database = await server.create_database("ledger_of_kills")
-        await migrate(database.owner_url, app_role=APP_ROLE, proxy_role=PROXY_ROLE, movable_clock=True)
+        await migrate(database.owner_url, **GRANTED_ROLES, movable_clock=True)
         async with (
             running_sim() as sim,
             open_pool(database.app_url, connections=6) as pool,

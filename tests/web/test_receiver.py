@@ -214,7 +214,7 @@ def test_settings_name_what_is_wrong_and_repeat_nothing(
     monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     """A secret without its account can't be right, and no refusal repeats it."""
-    monkeypatch.setenv("CHARGEONCE_DATABASE_URL", database.app_url)
+    monkeypatch.setenv("CHARGEONCE_DATABASE_URL", database.web_url)
     for wrong in ("whsec_alone", "acct_1=sk_test_key", "acct_1=", ""):
         monkeypatch.setenv("CHARGEONCE_WEBHOOK_SECRETS", wrong)
         with pytest.raises(RefusedToStart, match="CHARGEONCE_WEBHOOK_SECRETS") as refusal:
