@@ -121,8 +121,8 @@ class Comparison:
     """What comparing one line came to.
 
     `needs_second_look` says that the difference may be only a question of when either side was read. `paid`
-    is what counts as the line's money: what went back in full counts for the row's own PaymentIntent alone,
-    since a refund stands beside a success and never instead of it (invariant I8).
+    is what counts as the line's money: what went back in full counts only as the own PaymentIntent of a paid
+    row, since a refund stands beside a success and never instead of it (invariant I8).
     """
 
     differences: tuple[Difference, ...]
@@ -135,7 +135,8 @@ class Comparison:
 def compare(line: AuditedLine, seen: Sequence[Seen], *, closed: bool) -> Comparison:
     """Compare one line with every PaymentIntent of its identity at Stripe."""
     own = next((one for one in seen if one.payment_intent == line.payment_intent), None)
-    counted = tuple(one for one in seen if one.status in MONEY and (one is own or not one.is_returned))
+    stands = own if line.state in MONEY else None
+    counted = tuple(one for one in seen if one.status in MONEY and (one is stands or not one.is_returned))
     paid = tuple(one for one in counted if not one.is_returned)
     kinds = [Kind.DUPLICATE] if len(paid) > 1 else []
     kinds += _compare_state(line, own, paid)

@@ -15,6 +15,7 @@ from worker.failures import reported
 from worker.notify_commands import notifications_app
 from worker.proxy_commands import add_proxy_commands
 from worker.retry_policy_commands import retry_policy_app
+from worker.review_commands import add_review_commands
 from worker.schedule_commands import add_schedule_commands
 from worker.web_commands import add_web_commands
 from workflows.domain.errors import InvalidInput
@@ -44,6 +45,7 @@ app.add_typer(run_app, name="run")
 add_proxy_commands(app)
 add_schedule_commands(app)
 add_web_commands(app)
+add_review_commands(app)
 app.add_typer(notifications_app, name="notifications")
 app.add_typer(retry_policy_app, name="retry-policy")
 

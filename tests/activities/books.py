@@ -139,6 +139,10 @@ class Books:
         request = confirm_request(payment_intent, f"{card}_{customer.removeprefix('cus_')}")
         return await self._post(Operation.CONFIRM, request, key_for(Operation.CONFIRM, payment_intent, 1))
 
+    async def cancel(self, payment_intent: str) -> None:
+        """Cancel a PaymentIntent, as somebody does at Stripe."""
+        await post(self.sim.url, f"/v1/payment_intents/{payment_intent}/cancel")
+
     async def refund(self, payment_intent: str, amount_minor: int) -> None:
         """Send money of a PaymentIntent back, as somebody does at Stripe."""
         await post(self.sim.url, "/v1/refunds", payment_intent=payment_intent, amount=amount_minor)
