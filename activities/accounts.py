@@ -152,6 +152,11 @@ class Accounts:
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._key_belongs_to: dict[SecretStr, str] = {}
 
+    @property
+    def through_proxy(self) -> bool:
+        """Whether each run has vault keys of its own: what a use may do is the proxy's to say then."""
+        return self._keys.through_proxy
+
     async def close(self) -> None:
         """Close every gateway. Sends after this answer NOT_SENT."""
         for gateway in (*self._doors.values(), *(parts.gateway for parts in self._parts.values())):

@@ -135,7 +135,7 @@ class Merger:
                     payment_intent=intent.id,
                     latest_charge=intent.latest_charge,
                     reason=reason,
-                    decision="settled_by_webhook",
+                    decision="settled_by_webhook" if events else "settled_by_reconciliation",
                     alarm=alarm,
                     events=events,
                     **decline_evidence(intent, row.confirm_version) if state is State.DECLINED else {},

@@ -6,6 +6,7 @@ is what `activities.settle` looks for.
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from activities.crash_points import CrashPoint, reach
@@ -97,13 +98,7 @@ class Sender:
             reason=reason,
             is_alone=is_alone,
         )
-        await self._limiter.acquire(Endpoint(operation))
-        async with self._places:
-            leave_by = _leave_by()
-            _reach(operation, "before_intent")
-            intent = await self._ledger.intend_first(send)
-            answer = await self._transmit(intent, leave_by)
-        return await self._record(intent, answer)
+        return await self.send_intended(operation, lambda: self._ledger.intend_first(send))
 
     async def send_again(self, charge: Charge, frozen: FrozenKey, *, reason: str) -> Sent:
         """Send a frozen key once more, path and body as they were stored.
@@ -111,11 +106,16 @@ class Sender:
         Raises:
             StaleWrite: The charge has moved on, or the key is too old to be resent.
         """
-        await self._limiter.acquire(Endpoint(frozen.operation))
+        resend = Resend(charge=charge, frozen=frozen, reason=reason)
+        return await self.send_intended(frozen.operation, lambda: self._ledger.intend_again(resend))
+
+    async def send_intended(self, operation: Operation, intend: Callable[[], Awaitable[Intent]]) -> Sent:
+        """Send once what `intend` commits; what it raises is raised, and nothing was sent."""
+        await self._limiter.acquire(Endpoint(operation))
         async with self._places:
             leave_by = _leave_by()
-            _reach(frozen.operation, "before_intent")
-            intent = await self._ledger.intend_again(Resend(charge=charge, frozen=frozen, reason=reason))
+            _reach(operation, "before_intent")
+            intent = await intend()
             answer = await self._transmit(intent, leave_by)
         return await self._record(intent, answer)
 

@@ -6,13 +6,14 @@ for double charges and reconciliation rest on it.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from activities.gateway.findings import Page, RefundPage
+from activities.gateway.findings import EventPage, Page, RefundPage
 from activities.gateway.requests import StripeAccount
 from activities.limiter import Endpoint, Limiter
+from workflows.domain.webhook_event import WebhookEvent
 
 RETRIES_PER_REQUEST = 4
 FIRST_PAUSE_SECONDS = 0.25
@@ -58,6 +59,20 @@ class RefundsOfStripe(Protocol):
         created_from_epoch_seconds: int,
         created_to_epoch_seconds: int | None,
     ) -> AsyncIterator[RefundPage]:
+        """Yield pages, newest first, until the last or a failed one."""
+
+
+class EventsOfStripe(Protocol):
+    """What is asked of Stripe about what happened."""
+
+    def list_events(
+        self,
+        account: StripeAccount,
+        *,
+        types: Sequence[str],
+        created_from_epoch_seconds: int,
+        created_to_epoch_seconds: int | None,
+    ) -> AsyncIterator[EventPage]:
         """Yield pages, newest first, until the last or a failed one."""
 
 
@@ -129,6 +144,38 @@ async def read_refunds(
             if one.refund_id not in shown and one.returns_minor:
                 returned[one.payment_intent] += one.returns_minor
     return dict(returned)
+
+
+async def read_events(
+    stripe: EventsOfStripe,
+    account: StripeAccount,
+    *,
+    types: Sequence[str],
+    since_epoch_seconds: int,
+    until_epoch_seconds: int,
+    limiter: Limiter | None = None,
+) -> AsyncIterator[tuple[WebhookEvent, ...]]:
+    """Yield the account's events of some types, newest first, page by page, none twice.
+
+    The span includes both bounds, in whole seconds.
+
+    Raises:
+        Unreadable: A page went on failing.
+    """
+
+    def scan(until: int | None) -> AsyncIterator[EventPage]:
+        return stripe.list_events(
+            account,
+            types=types,
+            created_from_epoch_seconds=since_epoch_seconds,
+            created_to_epoch_seconds=until,
+        )
+
+    def created(page: EventPage) -> Mapping[str, int]:
+        return {one.event_id: one.created_epoch_seconds for one in page.events}
+
+    async for page, shown in _read_all("events", scan, created, until_epoch_seconds, limiter):
+        yield tuple(one for one in page.events if one.event_id not in shown)
 
 
 async def _read_all(

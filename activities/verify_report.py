@@ -86,8 +86,8 @@ class VerifyReport:
             f"    succeeded at Stripe    {self.succeeded_at_stripe}",
             f"    processing at Stripe   {self.processing_at_stripe}",
             *self._money_rows(),
-            f"  read of the account      {self.payment_intents_read} "
-            f"(pages: {self.pages_read}, and of refunds: {self.refund_pages_read})",
+            f"  read of the account      {self.payment_intents_read} (pages: {self.pages_read})",
+            f"  pages of refunds         {self.refund_pages_read}",
             f"  looked at again by id    {self.payment_intents_retrieved}",
             f"  leftovers, no money      {self.leftovers}",
         ]

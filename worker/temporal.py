@@ -14,6 +14,7 @@ from activities.inbox import InboxWorker
 from activities.launch import LaunchActivities
 from activities.ledger.calendar import CalendarLedger
 from activities.ledger.notifications import NotificationLedger
+from activities.reconcile import ReconcileActivities
 from worker.build import read_build_id
 from worker.inbox_loop import working_inbox
 from worker.notify_loop import attending
@@ -22,16 +23,20 @@ from worker.temporal_client import connect_temporal
 from worker.wiring import Parts, open_parts
 from workflows.billing_run import BillingRun
 from workflows.launch import LaunchRun
+from workflows.launch_reconcile import LaunchReconcile
 from workflows.notify import DeliverNotifications
 from workflows.policies import TIMINGS
+from workflows.reconcile import Reconcile
 
 PASSED_THROUGH = (
     "workflows.contracts",
     "workflows.control_contracts",
     "workflows.follow_up_contracts",
     "workflows.launch_contracts",
+    "workflows.launch_reconcile_contracts",
     "workflows.notify_contracts",
     "workflows.policies",
+    "workflows.reconcile_contracts",
     "workflows.domain",
 )
 # Slices wait for the limiter or for their account most of the time, and those that wait hold nothing. There
@@ -48,11 +53,12 @@ def build_worker(client: Client, parts: Parts) -> Worker:
     launch = LaunchActivities(
         calendar=CalendarLedger(parts.pool), runs=parts.runs, accounts=parts.accounts, client=client
     )
+    reconcile = ReconcileActivities(parts.pool, parts.accounts)
     return Worker(
         client,
         task_queue=settings.task_queue,
         build_id=read_build_id(),
-        workflows=[BillingRun, DeliverNotifications, LaunchRun],
+        workflows=[BillingRun, DeliverNotifications, LaunchReconcile, LaunchRun, Reconcile],
         activities=[
             runs.lock_run,
             runs.plan_run,
@@ -78,6 +84,12 @@ def build_worker(client: Client, parts: Parts) -> Worker:
             notify.give_up_notification,
             launch.prepare_launch,
             launch.find_winner,
+            reconcile.open_reconciliation,
+            reconcile.scan_slice,
+            reconcile.suspect_unseen,
+            reconcile.look_at_suspects,
+            reconcile.find_missed_events,
+            reconcile.close_reconciliation,
         ],
         workflow_runner=SandboxedWorkflowRunner(
             restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from workflows.domain.answer import PaymentIntent
 from workflows.domain.money_back import Refund
+from workflows.domain.webhook_event import WebhookEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,17 @@ class RefundPage:
     """One page of an account's refunds, newest first; incomplete as a `Page` is."""
 
     refunds: tuple[Refund, ...]
+    complete: bool
+    has_more: bool
+    failure: str | None = None
+    retry_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """One page of an account's events, newest first; incomplete as a `Page` is."""
+
+    events: tuple[WebhookEvent, ...]
     complete: bool
     has_more: bool
     failure: str | None = None

@@ -51,7 +51,7 @@ async def scan_refunds(
                 (),
                 complete=False,
                 has_more=False,
-                failure=_said(REFUNDS_PATH, reply.answer),
+                failure=said(REFUNDS_PATH, reply.answer),
                 retry_after_seconds=reply.answer.retry_after_seconds,
             )
             return
@@ -73,9 +73,10 @@ def _read_listed_refund(reader: AnswerReader, item: object) -> Refund | None:
     return None if payment_intent is None else _read_refund(reader, item, payment_intent)
 
 
-def _said(path: str, answer: Answer) -> str:
-    said = f"HTTP {answer.http_status}" if answer.http_status is not None else str(answer.transport)
-    return f"{path}: " + ", ".join(part for part in (said, answer.code, answer.message) if part)
+def said(path: str, answer: Answer) -> str:
+    """Return what was answered to a question, in one line."""
+    status = f"HTTP {answer.http_status}" if answer.http_status is not None else str(answer.transport)
+    return f"{path}: " + ", ".join(part for part in (status, answer.code, answer.message) if part)
 
 
 async def _list(
@@ -95,7 +96,7 @@ async def _list(
         request_ids += [answer.request_id] if answer.request_id else []
         page = body.get("data")
         if not answer.succeeded or not isinstance(page, list):
-            return Found(tuple(items), tuple(request_ids), _said(path, answer))
+            return Found(tuple(items), tuple(request_ids), said(path, answer))
         known = [read(calls.reader, item, payment_intent) for item in page if isinstance(item, dict)]
         items += [item for item in known if item is not None]
         if len(page) != len(known) or None in known:

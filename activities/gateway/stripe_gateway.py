@@ -9,13 +9,14 @@ import asyncio
 import copy
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
 from activities.gateway.calls import CallStyle, Reply, StripeCalls
-from activities.gateway.findings import Page, PaymentMethodFinding, PaymentMethodKind, RefundPage
+from activities.gateway.events import list_events
+from activities.gateway.findings import EventPage, Page, PaymentMethodFinding, PaymentMethodKind, RefundPage
 from activities.gateway.money_back import list_disputes, list_refunds, scan_refunds
 from activities.gateway.requests import (
     PAYMENT_INTENTS_PATH,
@@ -259,6 +260,23 @@ class StripeGateway:
         return scan_refunds(
             self._calls,
             account,
+            created_from_epoch_seconds=created_from_epoch_seconds,
+            created_to_epoch_seconds=created_to_epoch_seconds,
+        )
+
+    def list_events(
+        self,
+        account: StripeAccount,
+        *,
+        types: Sequence[str],
+        created_from_epoch_seconds: int,
+        created_to_epoch_seconds: int | None,
+    ) -> AsyncIterator[EventPage]:
+        """Yield pages of the account's events of a span, newest first, until the last or a failed one."""
+        return list_events(
+            self._calls,
+            account,
+            types=types,
             created_from_epoch_seconds=created_from_epoch_seconds,
             created_to_epoch_seconds=created_to_epoch_seconds,
         )

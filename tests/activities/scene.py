@@ -61,6 +61,14 @@ PATHS = {CREATE: "^/v1/payment_intents$", CONFIRM: "/confirm$", CANCEL: "/cancel
 
 # What a run leaves behind, in the order in which it can be deleted.
 LEDGER_TABLES = (
+    "drift",
+    "reconciliation_slices",
+    "reconciliation_seen",
+    "reconciliation_refunds",
+    "reconciliation_requests",
+    "reconciliation_gaps",
+    "reconciliation_suspects",
+    "reconciliations",
     "inbox_events",
     "refunds",
     "disputes",

@@ -50,6 +50,15 @@ def read_event(body: bytes) -> WebhookEvent:
         event = json.loads(body)
     except (ValueError, RecursionError):
         raise InvalidInput("not JSON") from None
+    return read_event_object(event)
+
+
+def read_event_object(event: object) -> WebhookEvent:
+    """Return what an event says happened, taken out of a verified body or of Stripe's list of events.
+
+    Raises:
+        InvalidInput: It is no snapshot event of Stripe's v1 API.
+    """
     if not isinstance(event, dict) or event.get("object") != "event":
         raise InvalidInput("not an event")
     event_id, event_type = _spelled(_EVENT_ID, event.get("id")), _spelled(_TYPE, event.get("type"))

@@ -158,11 +158,12 @@ guarded AS (
             OR EXISTS (SELECT FROM keys p
                         WHERE p.key = i.previous_key
                           AND p.first_intended_at <= moment.at - $15 * interval '1 second')
-            -- a cancel's versions go on across PaymentIntents, and its first key on one has no predecessor (T12)
+            -- a cancel's versions go on across PaymentIntents (T12): the version before may be another one's
             OR (i.operation = 'cancel'
                 AND NOT EXISTS (SELECT FROM keys p
                                  WHERE p.charge_id = i.charge_id AND p.operation = 'cancel'
                                    AND p.payment_intent = i.payment_intent
+                                   AND p.first_intended_at > moment.at - $15 * interval '1 second'
                                 OFFSET 0)))
        AND (i.operation = 'cancel'
             OR EXISTS (SELECT FROM beginning b WHERE b.run_id = i.run_id OFFSET 0))
