@@ -42,6 +42,16 @@ class CrashPoint(StrEnum):
     CLOSE_AFTER_COMMIT = "close_after_commit"
 
 
+class RefundPoint(StrEnum):
+    """Around each commit and each request of a refund."""
+
+    BEFORE_INTENT = "refund_before_intent"
+    AFTER_INTENT = "refund_after_intent"
+    AFTER_REQUEST = "refund_after_request"
+    AFTER_RECORD = "refund_after_record"
+    AFTER_LOOKUP = "refund_after_lookup"
+
+
 class ProxyPoint(StrEnum):
     """Before and after each commit, each request and each reply of the spend-cap proxy."""
 
@@ -60,7 +70,7 @@ def _survive(_point: object) -> None:
 _hook: Callable[[Any], None] = _survive
 
 
-def reach(point: CrashPoint | ProxyPoint) -> None:
+def reach(point: CrashPoint | RefundPoint | ProxyPoint) -> None:
     """Tell the hook, if there is one, that the process is about to go on past `point`."""
     _hook(point)
 

@@ -6,7 +6,7 @@ charging key spends from the run's budget, which comes from the totals of the pl
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -58,8 +58,14 @@ REFUNDING = KeyUse(
     Scope.REFUND,
     SCOPES[Scope.REFUND],
     phases=("charging", "settling", "retrying", "closed"),
-    approved_for=("succeeded",),
+    # a duplicate may be of a charge that is anything but paid, says the ledger
+    approved_for=("succeeded", "review", "declined", "canceled", "refused", "needs_customer", "processing"),
 )
+
+
+def refunding(request_id: str) -> KeyUse:
+    """Return the use of one refund request: each has a key of its own, capped at its own amount."""
+    return replace(REFUNDING, name=f"refunding/{request_id}")
 
 
 # What a rotation may replace: the rest is approved one by one.

@@ -15,6 +15,7 @@ from activities.launch import LaunchActivities
 from activities.ledger.calendar import CalendarLedger
 from activities.ledger.notifications import NotificationLedger
 from activities.reconcile import ReconcileActivities
+from activities.refund import RefundActivities
 from worker.build import read_build_id
 from worker.inbox_loop import working_inbox
 from worker.notify_loop import attending
@@ -27,6 +28,7 @@ from workflows.launch_reconcile import LaunchReconcile
 from workflows.notify import DeliverNotifications
 from workflows.policies import TIMINGS
 from workflows.reconcile import Reconcile
+from workflows.refund import RefundCharge
 
 PASSED_THROUGH = (
     "workflows.contracts",
@@ -37,6 +39,7 @@ PASSED_THROUGH = (
     "workflows.notify_contracts",
     "workflows.policies",
     "workflows.reconcile_contracts",
+    "workflows.refund_contracts",
     "workflows.domain",
 )
 # Slices wait for the limiter or for their account most of the time, and those that wait hold nothing. There
@@ -54,11 +57,12 @@ def build_worker(client: Client, parts: Parts) -> Worker:
         calendar=CalendarLedger(parts.pool), runs=parts.runs, accounts=parts.accounts, client=client
     )
     reconcile = ReconcileActivities(parts.pool, parts.accounts)
+    refunds = RefundActivities(parts.pool, parts.accounts)
     return Worker(
         client,
         task_queue=settings.task_queue,
         build_id=read_build_id(),
-        workflows=[BillingRun, DeliverNotifications, LaunchReconcile, LaunchRun, Reconcile],
+        workflows=[BillingRun, DeliverNotifications, LaunchReconcile, LaunchRun, Reconcile, RefundCharge],
         activities=[
             runs.lock_run,
             runs.plan_run,
@@ -90,6 +94,7 @@ def build_worker(client: Client, parts: Parts) -> Worker:
             reconcile.look_at_suspects,
             reconcile.find_missed_events,
             reconcile.close_reconciliation,
+            refunds.carry_refund,
         ],
         workflow_runner=SandboxedWorkflowRunner(
             restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)

@@ -45,8 +45,12 @@ async def list_events(
             )
             return
         events = [event for event in map(_read, items) if event is not None]
-        failure = None if len(events) == len(items) else f"{EVENTS_PATH}: an item of the list can't be read"
-        has_more = failure is None and body.get("has_more") is not False and bool(items)
+        says_more, failure = body.get("has_more") is not False, None
+        if len(events) < len(items):
+            failure = f"{EVENTS_PATH}: an item of the list can't be read"
+        elif says_more and not events:
+            failure = f"{EVENTS_PATH}: an empty page that says there is more"
+        has_more = says_more and failure is None
         yield EventPage(tuple(events), complete=failure is None, has_more=has_more, failure=failure)
         if not has_more:
             return

@@ -6,11 +6,10 @@ from typing import Any, TypeVar
 from activities.gateway.calls import StripeCalls
 from activities.gateway.classify import AnswerReader
 from activities.gateway.findings import RefundPage
-from activities.gateway.requests import StripeAccount, payment_intent_path
-from workflows.domain.answer import Answer
+from activities.gateway.requests import REFUNDS_PATH, StripeAccount, payment_intent_path
+from workflows.domain.answer import METADATA_REFUND, Answer
 from workflows.domain.money_back import Dispute, Found, Refund
 
-REFUNDS_PATH = "/v1/refunds"
 DISPUTES_PATH = "/v1/disputes"
 PAGE_SIZE_MAX = 100
 PAGES_MAX = 10
@@ -56,7 +55,7 @@ async def scan_refunds(
             )
             return
         ours = [item for item in items if not (isinstance(item, dict) and item.get("payment_intent") is None)]
-        known = [_read_listed_refund(calls.reader, item) for item in ours]
+        known = [read_refund(calls.reader, item) for item in ours]
         refunds = tuple(one for one in known if one is not None)
         failure = None if len(refunds) == len(ours) else f"{REFUNDS_PATH}: an item of the list can't be read"
         has_more = failure is None and (reply.body or {}).get("has_more") is not False and bool(items)
@@ -66,7 +65,8 @@ async def scan_refunds(
         parameters["starting_after"] = str(items[-1]["id"])
 
 
-def _read_listed_refund(reader: AnswerReader, item: object) -> Refund | None:
+def read_refund(reader: AnswerReader, item: object) -> Refund | None:
+    """Return a refund of a PaymentIntent, or None where it is none or can't be read."""
     if not isinstance(item, dict):
         return None
     payment_intent = reader.word(item.get("payment_intent"))
@@ -102,7 +102,7 @@ async def _list(
         if len(page) != len(known) or None in known:
             return Found(tuple(items), tuple(request_ids), f"{path}: an item of the list can't be read")
         if body.get("has_more") is False:
-            return Found(tuple(items), tuple(request_ids))
+            return Found(tuple(items), tuple(request_ids), stripe_epoch_seconds=answer.stripe_epoch_seconds)
         parameters["starting_after"] = page[-1]["id"] if page else ""
     return Found(tuple(items), tuple(request_ids), f"{path}: more than {PAGES_MAX} pages")
 
@@ -112,6 +112,7 @@ def _read_refund(reader: AnswerReader, item: Mapping[str, Any], payment_intent: 
     amount, created = _whole(item.get("amount")), _whole(item.get("created"))
     if refund_id is None or status is None or currency is None or amount is None or created is None:
         return None
+    metadata = item.get("metadata")
     return Refund(
         refund_id=refund_id,
         payment_intent=payment_intent,
@@ -121,6 +122,7 @@ def _read_refund(reader: AnswerReader, item: Mapping[str, Any], payment_intent: 
         reason=reader.word(item.get("reason")),
         failure_reason=reader.word(item.get("failure_reason")),
         created_epoch_seconds=created,
+        request_id=reader.word(metadata.get(METADATA_REFUND)) if isinstance(metadata, dict) else None,
     )
 
 

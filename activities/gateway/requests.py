@@ -14,12 +14,14 @@ from workflows.domain.answer import (
     METADATA_CREATE_KEY,
     METADATA_LINE,
     METADATA_PERIOD,
+    METADATA_REFUND,
     METADATA_RUN,
 )
 from workflows.domain.errors import InvalidInput, invariant
 from workflows.domain.keys import ChargeId, IdempotencyKey
 
 PAYMENT_INTENTS_PATH = "/v1/payment_intents"
+REFUNDS_PATH = "/v1/refunds"
 METADATA_VALUE_LENGTH_MAX = 500  # https://docs.stripe.com/metadata
 DESCRIPTION_LENGTH_MAX = 500
 
@@ -126,6 +128,19 @@ def confirm_request(payment_intent_id: str, payment_method: str) -> Request:
 def cancel_request(payment_intent_id: str) -> Request:
     """Return the request after which a PaymentIntent can never succeed."""
     return Request(f"{payment_intent_path(payment_intent_id)}/cancel", {"cancellation_reason": "abandoned"})
+
+
+def refund_request(
+    payment_intent_id: str, *, amount_minor: int, kind: str, request_id: str, charge_id: str
+) -> Request:
+    """Return the request that gives money back. `kind` is one of Stripe's reasons."""
+    parameters = {
+        "amount": amount_minor,
+        "metadata": {METADATA_REFUND: request_id, METADATA_CHARGE: charge_id},
+        "payment_intent": _checked_id(payment_intent_id),
+        "reason": kind,
+    }
+    return Request(REFUNDS_PATH, parameters)
 
 
 def payment_intent_path(payment_intent_id: str) -> str:

@@ -14,10 +14,12 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
+from activities.gateway.balance import scan_balance_transactions, scan_payouts
+from activities.gateway.balance_findings import BalancePage, PayoutPage
 from activities.gateway.calls import CallStyle, Reply, StripeCalls
 from activities.gateway.events import list_events
 from activities.gateway.findings import EventPage, Page, PaymentMethodFinding, PaymentMethodKind, RefundPage
-from activities.gateway.money_back import list_disputes, list_refunds, scan_refunds
+from activities.gateway.money_back import list_disputes, list_refunds, read_refund, scan_refunds
 from activities.gateway.requests import (
     PAYMENT_INTENTS_PATH,
     StripeAccount,
@@ -38,6 +40,12 @@ ACCOUNT_PAUSES_SECONDS = (0.2, 0.5, 1.0)
 # What is wrong with a question itself, and will be as long as it is asked: not credentials, locks or limits.
 _WRONG_QUESTION = frozenset({400, 402, 404, 405, 410, 414, 422})
 _KEY = re.compile(rf"[!-~]{{1,{KEY_LENGTH_MAX}}}")  # printable ASCII without space: a header's value
+
+
+def _check_key(operation: Operation, path: str, key: IdempotencyKey) -> None:
+    invariant(_KEY.fullmatch(key or ""), f"every POST needs a key of 1 to {KEY_LENGTH_MAX} characters")
+    invariant(key.startswith(f"{operation.value}_"), f"the key of another operation than {operation}")
+    invariant(path.startswith("/v1/"), "only v1 keeps the promise that the window rests on")
 
 
 class StripeGateway:
@@ -121,11 +129,26 @@ class StripeGateway:
             InvariantViolation: The key is missing, too long, no header value, or another operation's.
             asyncio.CancelledError: The outcome is as unknown as after a timeout.
         """
-        invariant(_KEY.fullmatch(key or ""), f"every POST needs a key of 1 to {KEY_LENGTH_MAX} characters")
-        invariant(key.startswith(f"{operation.value}_"), f"the key of another operation than {operation}")
-        invariant(path.startswith("/v1/"), "only v1 keeps the promise that the window rests on")
+        _check_key(operation, path, key)
         reply = await self._calls.post(path, parameters, account, key, leave_by_boottime_seconds)
         return reply.answer
+
+    async def post_refund(
+        self,
+        *,
+        account: StripeAccount,
+        path: str,
+        parameters: Mapping[str, object],
+        key: IdempotencyKey,
+        leave_by_boottime_seconds: float | None = None,
+    ) -> tuple[Answer, Refund | None]:
+        """Send a refund once, as `post` does; return what came back, and the refund that could be read."""
+        _check_key(Operation.REFUND, path, key)
+        reply = await self._calls.post(path, parameters, account, key, leave_by_boottime_seconds)
+        refund = read_refund(self._calls.reader, reply.body) if reply.answer.succeeded else None
+        # A refund of another PaymentIntent is not an answer to this.
+        asked = parameters.get("payment_intent")
+        return reply.answer, refund if refund is not None and refund.payment_intent == asked else None
 
     async def retrieve_payment_intent(
         self, account: StripeAccount, payment_intent_id: str, *, started_epoch_seconds: float
@@ -284,6 +307,38 @@ class StripeGateway:
     async def list_disputes(self, account: StripeAccount, payment_intent_id: str) -> Found[Dispute]:
         """Return all disputes of a PaymentIntent."""
         return await list_disputes(self._calls, account, payment_intent_id)
+
+    def scan_balance_transactions(
+        self,
+        account: StripeAccount,
+        *,
+        created_from_epoch_seconds: int | None,
+        created_to_epoch_seconds: int | None,
+        payout: str | None = None,
+    ) -> AsyncIterator[BalancePage]:
+        """Yield pages of what moved on the balance in a span, or of a payout, newest first."""
+        return scan_balance_transactions(
+            self._calls,
+            account,
+            created_from_epoch_seconds=created_from_epoch_seconds,
+            created_to_epoch_seconds=created_to_epoch_seconds,
+            payout=payout,
+        )
+
+    def scan_payouts(
+        self,
+        account: StripeAccount,
+        *,
+        created_from_epoch_seconds: int,
+        created_to_epoch_seconds: int | None,
+    ) -> AsyncIterator[PayoutPage]:
+        """Yield pages of payouts made in a span, newest first, until the last or a failed one."""
+        return scan_payouts(
+            self._calls,
+            account,
+            created_from_epoch_seconds=created_from_epoch_seconds,
+            created_to_epoch_seconds=created_to_epoch_seconds,
+        )
 
     async def retrieve_account(self) -> str:
         """Return the id of the account that the API key belongs to; no answer is asked for again, briefly.

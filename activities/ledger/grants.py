@@ -20,7 +20,7 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};
 GRANT INSERT ON vault_keys TO {role};
 GRANT UPDATE (expires_at, revoked_at, revoked_by, revoked_reason) ON vault_keys TO {role};
 GRANT INSERT (budget, currency, cap_minor, daily) ON vault_budgets TO {role};
-GRANT INSERT, UPDATE ON inbox_events, refunds, disputes TO {role};
+GRANT INSERT, UPDATE ON inbox_events, refunds, disputes, refund_requests TO {role};
 GRANT INSERT, UPDATE ON reconciliations, drift, reconciliation_requests, reconciliation_gaps TO {role};
 GRANT INSERT, UPDATE, DELETE ON reconciliation_slices, reconciliation_suspects, reconciliation_seen,
     reconciliation_refunds TO {role};

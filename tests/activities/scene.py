@@ -69,6 +69,7 @@ LEDGER_TABLES = (
     "reconciliation_gaps",
     "reconciliation_suspects",
     "reconciliations",
+    "refund_requests",
     "inbox_events",
     "refunds",
     "disputes",

@@ -12,6 +12,7 @@ METADATA_CREATE_KEY = "chargeonce_create_key"
 METADATA_PERIOD = "chargeonce_period"
 METADATA_LINE = "chargeonce_line"
 METADATA_RUN = "chargeonce_run"
+METADATA_REFUND = "chargeonce_refund"
 
 
 class Transport(StrEnum):

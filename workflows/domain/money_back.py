@@ -23,7 +23,8 @@ class Refund:
     reason: str | None
     failure_reason: str | None
     created_epoch_seconds: int
-
+    request_id: str | None = None
+    """The refund request of ours that made it, by its metadata."""
 
     @property
     def returns_minor(self) -> int:
@@ -52,3 +53,4 @@ class Found(Generic[Item]):
     items: tuple[Item, ...]
     request_ids: tuple[str, ...] = ()
     failure: str | None = None
+    stripe_epoch_seconds: float | None = None  # the newest answer's clock, one-second grain
