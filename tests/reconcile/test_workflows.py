@@ -11,7 +11,7 @@ from tests.workflows.stage import connect, sandbox
 from workflows.reconcile import Reconcile
 from workflows.refund import RefundCharge
 
-NAMES = ("customers_listed", "refunded", "repeated", "scanned", "waited")
+NAMES = ("customers_listed", "refunded", "scanned", "waited")
 
 
 async def replay(text: str) -> None:
@@ -32,14 +32,13 @@ async def test_a_recorded_history_replays(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "step"), [("scanned", "suspect_unseen"), ("waited", "carry_refund"), ("repeated", "scan_slice")]
+    ("name", "step"), [("scanned", "suspect_unseen"), ("waited", "carry_refund"), ("scanned", "scan_slice")]
 )
 async def test_a_change_of_commands_is_noticed(name: str, step: str) -> None:
     """A history that the workflow would not have written fails to replay."""
     text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
-    changed = text.replace(
-        f'"activityType": {{\n     "name": "{step}"', '"activityType": {\n     "name": "other"'
-    )
+    kind = '"activityType": {\n     "name": '
+    changed = text.replace(f'{kind}"{step}"', f'{kind}"other"')
     assert changed != text
     with pytest.raises(NondeterminismError):
         await replay(changed)
