@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from activities.gateway.balance_findings import BalancePage, PayoutPage
 from activities.gateway.findings import EventPage, Page, RefundPage
 from activities.gateway.requests import StripeAccount
 from activities.limiter import Endpoint, Limiter
@@ -73,6 +74,29 @@ class EventsOfStripe(Protocol):
         created_from_epoch_seconds: int,
         created_to_epoch_seconds: int | None,
     ) -> AsyncIterator[EventPage]:
+        """Yield pages, newest first, until the last or a failed one."""
+
+
+class BalanceOfStripe(Protocol):
+    """What is asked of Stripe about an account's balance."""
+
+    def scan_transactions(
+        self,
+        account: StripeAccount,
+        *,
+        created_from_epoch_seconds: int | None,
+        created_to_epoch_seconds: int | None,
+        payout: str | None = None,
+    ) -> AsyncIterator[BalancePage]:
+        """Yield pages of a span, or of a payout, newest first, until the last or a failed one."""
+
+    def scan_payouts(
+        self,
+        account: StripeAccount,
+        *,
+        created_from_epoch_seconds: int,
+        created_to_epoch_seconds: int | None,
+    ) -> AsyncIterator[PayoutPage]:
         """Yield pages, newest first, until the last or a failed one."""
 
 
@@ -176,6 +200,60 @@ async def read_events(
 
     async for page, shown in _read_all("events", scan, created, until_epoch_seconds, limiter):
         yield tuple(one for one in page.events if one.event_id not in shown)
+
+
+async def read_balance(
+    stripe: BalanceOfStripe,
+    account: StripeAccount,
+    *,
+    since_epoch_seconds: int | None = None,
+    until_epoch_seconds: int | None = None,
+    payout: str | None = None,
+    limiter: Limiter | None = None,
+) -> AsyncIterator[BalancePage]:
+    """Yield good pages of what moved on an account's balance in a span, or of a payout, newest first.
+
+    After a page that failed, one may show again what was shown. Raises Unreadable: a page went on failing.
+    """
+
+    def scan(until: int | None) -> AsyncIterator[BalancePage]:
+        return stripe.scan_transactions(
+            account,
+            created_from_epoch_seconds=since_epoch_seconds,
+            created_to_epoch_seconds=until,
+            payout=payout,
+        )
+
+    pages = _read_all("balance transactions", scan, _created, until_epoch_seconds, limiter)
+    async for page, _shown in pages:
+        yield page
+
+
+async def read_payouts(
+    stripe: BalanceOfStripe,
+    account: StripeAccount,
+    *,
+    since_epoch_seconds: int,
+    until_epoch_seconds: int | None,
+    limiter: Limiter | None = None,
+) -> AsyncIterator[PayoutPage]:
+    """Yield good pages of an account's payouts, newest first; see `read_balance`.
+
+    Raises:
+        Unreadable: A page went on failing.
+    """
+
+    def scan(until: int | None) -> AsyncIterator[PayoutPage]:
+        return stripe.scan_payouts(
+            account, created_from_epoch_seconds=since_epoch_seconds, created_to_epoch_seconds=until
+        )
+
+    async for page, _shown in _read_all("payouts", scan, _created, until_epoch_seconds, limiter):
+        yield page
+
+
+def _created(page: BalancePage | PayoutPage) -> Mapping[str, int]:
+    return dict(page.created)
 
 
 async def _read_all(

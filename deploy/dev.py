@@ -48,6 +48,7 @@ async def run_dev(output: Output, command: DevCommand) -> None:
         simulator_arguments=arguments,
         headless=command.headless,
         proxy=command.proxy,
+        web=True,
         on_notice=notice,
     )
     notice(f"starting PostgreSQL, Temporal, the simulator and {command.workers} worker(s) in {command.home}")
@@ -71,6 +72,7 @@ def _describe(info: StackInfo) -> dict[str, Any]:
         "temporal_ui": info.temporal_ui,
         "simulator": info.stripe_sim_url,
         "proxy": info.proxy_url,
+        "web": info.web_url,
         "workers": [{"pid": worker.pid, "log": str(worker.log)} for worker in info.workers],
         "settings": info.settings,
     }
@@ -82,6 +84,7 @@ def _render(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
         ("Temporal's web UI", document["temporal_ui"] or "off"),
         ("simulated Stripe", document["simulator"]),
         ("spend-cap proxy", document["proxy"] or "off: no backstop"),
+        ("webhook receiver", document["web"]),
         *((f"worker {worker['pid']}", worker["log"]) for worker in document["workers"]),
         ("home", document["home"]),
     ]

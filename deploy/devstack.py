@@ -24,6 +24,7 @@ from deploy.ready_process import ReadyProcess, ready_path_of
 from deploy.stack_home import StackHome
 from deploy.stack_info import StackInfo, WorkerInfo, inherited_environment
 from deploy.temporal_server import NAMESPACE, TemporalServer
+from deploy.webhook_endpoint import point_endpoint
 from workflows.domain.errors import ChargeonceError, invariant
 
 _RESTART_DELAY_FIRST_SECONDS = 0.5
@@ -31,6 +32,8 @@ _RESTART_DELAY_MAX_SECONDS = 10.0
 _HEALTHY_AGAIN_SECONDS = 30.0
 _WATCH_SECONDS = 0.1
 _PORT_ATTEMPTS = 3
+SIMULATED_ACCOUNT = "acct_sim"  # what the simulator calls its own account unless it is told otherwise
+WEBHOOK_PATH = "/webhooks/stripe"
 _PROXY_WAITS_SECONDS = 5.0  # longer than its callers, who give up first: then it can still record the answer
 
 
@@ -48,11 +51,13 @@ class StackOptions:
     Without `durable`, for tests, PostgreSQL does without fsync and Temporal keeps its state in memory alone.
     `settings` reach workers and attached commands as CHARGEONCE_<NAME>. Without `restarts`, a part that dies
     stays dead until it is started again on purpose. Without `proxy`, workers hold the Stripe key themselves
-    and nothing but themselves keeps them from moving more than was approved.
+    and nothing but themselves keeps them from moving more than was approved. With `web`, the simulator
+    delivers its events to a webhook receiver.
     """
 
     workers: int = 1
     proxy: bool = True
+    web: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     simulator_arguments: Sequence[str] = ()
     durable: bool = True
@@ -63,9 +68,11 @@ class StackOptions:
     temporal_ui_port: int | None = 8233
     simulator_port: int | None = 12111
     proxy_port: int | None = 12112
+    web_port: int | None = 12113
     dynamic_config: Mapping[str, str] = field(default_factory=dict)
     simulator_command: Sequence[str] = (sys.executable, "-m", "deploy.stripe_sim")
     proxy_command: Sequence[str] = (sys.executable, "-m", "worker.proxy")
+    web_command: Sequence[str] = (sys.executable, "-m", "worker.web")
     worker_command: Sequence[str] = (sys.executable, "-m", "worker")
     worker_stop_timeout_seconds: float = 60.0  # longer than the longest drain of `workflows.policies`
     migrate: Callable[[str], Awaitable[None]] = migrate_ledger
@@ -115,9 +122,11 @@ class DevStack:
         )
         self.simulator: ReadyProcess | None = None
         self.proxy: ReadyProcess | None = None
+        self.web: ReadyProcess | None = None
         self.interrupts = Interrupts()
         self._simulator_port = 0
         self._proxy_port = 0
+        self._web_port = 0
         self._home = StackHome(home)
         self._started_at = datetime.now(UTC)
         self._secret_key = ""
@@ -143,6 +152,7 @@ class DevStack:
             proxy_url=None if self.proxy is None else f"http://{LOOPBACK}:{self._proxy_port}",
             proxy_database_url=self.postgres.proxy_url,
             vault_secret=self._vault_secret,
+            web_url=None if self.web is None else f"http://{LOOPBACK}:{self._web_port}",
             workers=tuple(WorkerInfo(pid=worker.pid or 0, log=worker.log_path) for worker in self.workers),
             settings=dict(self.options.settings),
         )
@@ -160,6 +170,8 @@ class DevStack:
         await _side_by_side(self._start_ledger(), self.temporal.start(), self._start_simulator())
         if self.options.proxy:
             await self._start_proxy()
+        if self.options.web:
+            await self._start_web()
         self._report_moved_ports()
         for _ in range(self.options.workers):
             self._append_worker()
@@ -176,6 +188,8 @@ class DevStack:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self._home.unpublish()
+        if self.web is not None:
+            await self.web.stop()
         await asyncio.gather(*(worker.stop() for worker in self.workers))
         if self.proxy is not None:  # before the ledger, which takes its last answers
             await self.proxy.stop()
@@ -217,8 +231,9 @@ class DevStack:
         return servers
 
     def _parts(self) -> dict[str, Part]:
-        proxy: dict[str, Part] = {} if self.proxy is None else {"proxy": self.proxy}
-        return self._servers() | proxy | {worker.name: worker for worker in self.workers}
+        doors = {"proxy": self.proxy, "webhook receiver": self.web}
+        opened: dict[str, Part] = {name: part for name, part in doors.items() if part is not None}
+        return self._servers() | opened | {worker.name: worker for worker in self.workers}
 
     async def _start_ledger(self) -> None:
         await self.postgres.start()
@@ -265,6 +280,30 @@ class DevStack:
             return self.proxy
 
         await _start_on_free_port(make, self.options.proxy_port)
+
+    async def _start_web(self) -> None:
+        directory = self.home / "processes"
+        simulator_url = f"http://{LOOPBACK}:{self._simulator_port}"
+        port = choose_port(self.options.web_port)
+        secret = await asyncio.to_thread(
+            point_endpoint, simulator_url, self._secret_key, f"http://{LOOPBACK}:{port}{WEBHOOK_PATH}"
+        )
+        self._web_port = port
+        self.web = ReadyProcess(
+            "web",
+            self.options.web_command,
+            directory=directory,
+            log_path=self.home / "logs" / "web.log",
+            environment=inherited_environment()
+            | {
+                "CHARGEONCE_WEB_DATABASE_URL": self.postgres.web_url,
+                "CHARGEONCE_WEBHOOK_SECRETS": f"{SIMULATED_ACCOUNT}={secret}",
+                "CHARGEONCE_WEB_HOST": LOOPBACK,
+                "CHARGEONCE_WEB_PORT": str(port),
+                "CHARGEONCE_WEB_READY_FILE": str(ready_path_of(directory, "web")),
+            },
+        )
+        await self.web.start()
 
     def _append_worker(self) -> ReadyProcess:
         name = f"worker-{len(self.workers)}"
@@ -324,6 +363,7 @@ class DevStack:
             ),
             ("the simulator", options.simulator_port, self._simulator_port),
             ("the proxy", options.proxy_port, self._proxy_port or options.proxy_port),
+            ("the webhook receiver", options.web_port, self._web_port or options.web_port),
         ):
             if wanted is not None and wanted != used:
                 self._notice(f"port {wanted} is taken, so {name} listens on {used}")

@@ -118,6 +118,11 @@ class PostgresServer:
         """Where the spend-cap proxy connects, password included."""
         return self.url(PROXY_ROLE, DATABASE)
 
+    @property
+    def web_url(self) -> str:
+        """Where the webhook receiver connects, password included."""
+        return self.url(WEB_ROLE, DATABASE)
+
     def database(self, name: str) -> Database:
         """Where a database of this server is, whether or not it exists yet."""
         return Database(

@@ -47,6 +47,7 @@ class StackInfo(BaseModel):
     proxy_url: str | None = None
     proxy_database_url: str = ""
     vault_secret: str = ""
+    web_url: str | None = None
     workers: tuple[WorkerInfo, ...] = ()
     settings: dict[str, str] = {}
 

@@ -23,38 +23,45 @@ PageT = TypeVar("PageT", BalancePage, PayoutPage)
 Item = Mapping[str, Any]
 
 
-async def scan_balance_transactions(
-    calls: StripeCalls,
-    account: StripeAccount,
-    *,
-    created_from_epoch_seconds: int | None,
-    created_to_epoch_seconds: int | None,
-    payout: str | None = None,
-) -> AsyncIterator[BalancePage]:
-    """Yield pages of what moved in a span, or of a payout, newest first, until the last or a failed one.
+class StripeBalance:
+    """What moved on an account's balance, and its payouts."""
 
-    What is behind each comes with it, so there is one request a page and none a transaction.
-    """
-    parameters = _parameters(created_from_epoch_seconds, created_to_epoch_seconds)
-    if payout is None:
-        parameters["expand"] = ["data.source"]
-    else:
-        parameters["payout"] = payout
-    async for page in _scan(calls, account, BALANCE_TRANSACTIONS_PATH, parameters, _read_balance_page):
-        yield page
+    def __init__(self, calls: StripeCalls) -> None:
+        self._calls = calls
 
+    async def scan_transactions(
+        self,
+        account: StripeAccount,
+        *,
+        created_from_epoch_seconds: int | None,
+        created_to_epoch_seconds: int | None,
+        payout: str | None = None,
+    ) -> AsyncIterator[BalancePage]:
+        """Yield pages of what moved in a span, or of a payout, newest first, until the last or a failed one.
 
-async def scan_payouts(
-    calls: StripeCalls,
-    account: StripeAccount,
-    *,
-    created_from_epoch_seconds: int,
-    created_to_epoch_seconds: int | None,
-) -> AsyncIterator[PayoutPage]:
-    """Yield pages of payouts made in a span, newest first, until the last or a failed one."""
-    parameters = _parameters(created_from_epoch_seconds, created_to_epoch_seconds)
-    async for page in _scan(calls, account, PAYOUTS_PATH, parameters, _read_payout_page):
-        yield page
+        What is behind each comes with it, so there is one request a page and none a transaction; but not for
+        those of a payout, whose ids are enough.
+        """
+        parameters = _parameters(created_from_epoch_seconds, created_to_epoch_seconds)
+        if payout is None:
+            parameters["expand"] = ["data.source"]
+        else:
+            parameters["payout"] = payout
+        scan = _scan(self._calls, account, BALANCE_TRANSACTIONS_PATH, parameters, _read_balance_page)
+        async for page in scan:
+            yield page
+
+    async def scan_payouts(
+        self,
+        account: StripeAccount,
+        *,
+        created_from_epoch_seconds: int,
+        created_to_epoch_seconds: int | None,
+    ) -> AsyncIterator[PayoutPage]:
+        """Yield pages of payouts made in a span, newest first, until the last or a failed one."""
+        parameters = _parameters(created_from_epoch_seconds, created_to_epoch_seconds)
+        async for page in _scan(self._calls, account, PAYOUTS_PATH, parameters, _read_payout_page):
+            yield page
 
 
 def _parameters(since: int | None, until: int | None) -> dict[str, object]:

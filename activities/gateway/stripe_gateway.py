@@ -14,8 +14,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
-from activities.gateway.balance import scan_balance_transactions, scan_payouts
-from activities.gateway.balance_findings import BalancePage, PayoutPage
+from activities.gateway.balance import StripeBalance
 from activities.gateway.calls import CallStyle, Reply, StripeCalls
 from activities.gateway.events import list_events
 from activities.gateway.findings import EventPage, Page, PaymentMethodFinding, PaymentMethodKind, RefundPage
@@ -308,37 +307,10 @@ class StripeGateway:
         """Return all disputes of a PaymentIntent."""
         return await list_disputes(self._calls, account, payment_intent_id)
 
-    def scan_balance_transactions(
-        self,
-        account: StripeAccount,
-        *,
-        created_from_epoch_seconds: int | None,
-        created_to_epoch_seconds: int | None,
-        payout: str | None = None,
-    ) -> AsyncIterator[BalancePage]:
-        """Yield pages of what moved on the balance in a span, or of a payout, newest first."""
-        return scan_balance_transactions(
-            self._calls,
-            account,
-            created_from_epoch_seconds=created_from_epoch_seconds,
-            created_to_epoch_seconds=created_to_epoch_seconds,
-            payout=payout,
-        )
-
-    def scan_payouts(
-        self,
-        account: StripeAccount,
-        *,
-        created_from_epoch_seconds: int,
-        created_to_epoch_seconds: int | None,
-    ) -> AsyncIterator[PayoutPage]:
-        """Yield pages of payouts made in a span, newest first, until the last or a failed one."""
-        return scan_payouts(
-            self._calls,
-            account,
-            created_from_epoch_seconds=created_from_epoch_seconds,
-            created_to_epoch_seconds=created_to_epoch_seconds,
-        )
+    @property
+    def balance(self) -> StripeBalance:
+        """What moved on an account's balance, and its payouts."""
+        return StripeBalance(self._calls)
 
     async def retrieve_account(self) -> str:
         """Return the id of the account that the API key belongs to; no answer is asked for again, briefly.

@@ -1,4 +1,4 @@
-"""/v1/balance_transactions and /v1/balance."""
+"""/v1/balance_transactions, /v1/balance and /v1/payouts."""
 
 from deploy.stripe_sim.errors import missing_object
 from deploy.stripe_sim.forms import take_text
@@ -54,6 +54,11 @@ def retrieve_balance(call: Call) -> Json:
         "livemode": False,
         "pending": _show_sums(pending),
     }
+
+
+def list_payouts(_call: Call) -> Json:
+    """GET /v1/payouts: none, since nothing is ever paid out."""
+    return show_list("/v1/payouts", [], has_more=False)
 
 
 def _show_sums(sums: dict[str, int]) -> list[Json]:

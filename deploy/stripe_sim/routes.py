@@ -50,6 +50,7 @@ ENDPOINTS: Final[tuple[tuple[str, Callable[[Call], Json], frozenset[str]], ...]]
         _LIST | {"type", "source", "currency", "payout"},
     ),
     ("GET balance_transactions/*", balance.retrieve_transaction, _NOTHING),
+    ("GET payouts", balance.list_payouts, _LIST | {"arrival_date", "destination", "status"}),
     ("POST customers", customers.create_customer, customers.CREATE_PARAMS),
     ("GET customers", customers.list_customers, _LIST | {"email"}),
     ("GET customers/*", customers.retrieve_customer, _NOTHING),

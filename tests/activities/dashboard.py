@@ -7,9 +7,9 @@ import aiohttp
 from tests.activities.scene import API_KEY
 
 
-async def post(stripe_url: str, path: str, **fields: object) -> dict[str, Any]:
+async def post(stripe_url: str, path: str, *, key: str = API_KEY, **fields: object) -> dict[str, Any]:
     """Send a request that succeeds; return what it made."""
-    headers = {"Authorization": f"Bearer {API_KEY}"}
+    headers = {"Authorization": f"Bearer {key}"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
         session.post(stripe_url + path, data=fields) as response,

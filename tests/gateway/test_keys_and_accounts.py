@@ -83,6 +83,7 @@ def test_no_call_can_be_made_without_an_account() -> None:
         StripeGateway.retrieve_payment_intent,
         StripeGateway.list_payment_intents,
         StripeGateway.scan_payment_intents,
+        StripeGateway.list_events,
         StripeGateway.payment_method_of,
     ]
     for call in calls:

@@ -130,7 +130,7 @@ async def test_t7_what_a_sweep_has_intended_to_cancel_is_never_confirmed_by_a_la
     await sweep_and_die(mail, charge, orphan, CrashPoint.CANCEL_AFTER_INTENT)
     await close(scene)
     await bill_again(scene, again())
-    age = WINDOW_SECONDS + 60
+    age = WINDOW_SECONDS + 60.0
     while not (await scene.charge()).is_settled:
         await scene.work(LATER)
         age += LATER_SECONDS_MAX
