@@ -14,15 +14,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from deploy.interrupts import Interrupts, StackInterrupted
-from deploy.ports import LOOPBACK, choose_port, is_free
+from deploy.ports import LOOPBACK, choose_port
 from deploy.postgres import GRANTED_ROLES, PostgresServer
-from deploy.processes import ChildFailed, start_time_of
+from deploy.processes import start_time_of
 from deploy.ready_process import ReadyProcess, ready_path_of
 from deploy.stack_home import StackHome
 from deploy.stack_info import StackInfo, WorkerInfo, inherited_environment
+from deploy.starting import Part, side_by_side, start_on_free_port
 from deploy.temporal_server import NAMESPACE, TemporalServer
 from deploy.webhook_endpoint import point_endpoint
 from workflows.domain.errors import ChargeonceError, invariant
@@ -31,7 +31,6 @@ _RESTART_DELAY_FIRST_SECONDS = 0.5
 _RESTART_DELAY_MAX_SECONDS = 10.0
 _HEALTHY_AGAIN_SECONDS = 30.0
 _WATCH_SECONDS = 0.1
-_PORT_ATTEMPTS = 3
 SIMULATED_ACCOUNT = "acct_sim"  # what the simulator calls its own account unless it is told otherwise
 WEBHOOK_PATH = "/webhooks/stripe"
 _PROXY_WAITS_SECONDS = 5.0  # longer than its callers, who give up first: then it can still record the answer
@@ -77,23 +76,6 @@ class StackOptions:
     worker_stop_timeout_seconds: float = 60.0  # longer than the longest drain of `workflows.policies`
     migrate: Callable[[str], Awaitable[None]] = migrate_ledger
     on_notice: Callable[[str], None] = lambda _: None
-
-
-class Part(Protocol):
-    """One process of a stack."""
-
-    @property
-    def running(self) -> bool:
-        """Whether the process lives."""
-
-    async def start(self) -> None:
-        """Start it unless it runs, on the port it had, and wait until it is healthy."""
-
-    async def stop(self) -> None:
-        """Ask it to end, and see that it does."""
-
-    def kill(self) -> int | None:
-        """End it with SIGKILL; the pid it had."""
 
 
 class DevStack:
@@ -167,7 +149,7 @@ class DevStack:
         for pid in await self._home.end_leftovers():
             self._notice(f"ended process {pid}, left by an earlier stack")
         self._secret_key, self._vault_secret = self._home.secret_key(), self._home.vault_secret()
-        await _side_by_side(self._start_ledger(), self.temporal.start(), self._start_simulator())
+        await side_by_side(self._start_ledger(), self.temporal.start(), self._start_simulator())
         if self.options.proxy:
             await self._start_proxy()
         if self.options.web:
@@ -175,7 +157,7 @@ class DevStack:
         self._report_moved_ports()
         for _ in range(self.options.workers):
             self._append_worker()
-        await _side_by_side(*(worker.start() for worker in self.workers))
+        await side_by_side(*(worker.start() for worker in self.workers))
         self._home.publish(self.info)
         for name, part in self._parts().items():
             self._watch(name, part)
@@ -256,7 +238,7 @@ class DevStack:
             )
             return self.simulator
 
-        await _start_on_free_port(make, self.options.simulator_port)
+        await start_on_free_port(make, self.options.simulator_port)
 
     async def _start_proxy(self) -> None:
         directory = self.home / "processes"
@@ -279,7 +261,7 @@ class DevStack:
             )
             return self.proxy
 
-        await _start_on_free_port(make, self.options.proxy_port)
+        await start_on_free_port(make, self.options.proxy_port)
 
     async def _start_web(self) -> None:
         directory = self.home / "processes"
@@ -371,35 +353,6 @@ class DevStack:
     def _notice(self, text: str) -> None:
         self.notices.append(text)
         self.options.on_notice(text)
-
-
-async def _side_by_side(*starts: Awaitable[None]) -> None:
-    """Run independent starts together; the first failure cancels the others and is raised as it is."""
-
-    async def run(start: Awaitable[None]) -> None:
-        await start
-
-    failure: BaseException | None = None
-    try:
-        async with asyncio.TaskGroup() as group:
-            for start in starts:
-                group.create_task(run(start))
-    except* Exception as failures:  # noqa: BLE001 - whatever the first one was is raised below
-        failure = failures.exceptions[0]
-    if failure is not None:
-        raise failure
-
-
-async def _start_on_free_port(make: Callable[[int], ReadyProcess], wanted: int | None) -> None:
-    """Start what `make` returns for a port, on another one where somebody else was quicker to take it."""
-    for attempt in range(1, _PORT_ATTEMPTS + 1):
-        port = choose_port(wanted)
-        try:
-            await make(port).start()
-            return
-        except ChildFailed:
-            if attempt == _PORT_ATTEMPTS or is_free(port):
-                raise
 
 
 @asynccontextmanager

@@ -12,18 +12,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from activities.gateway.balance import StripeBalance
 from activities.gateway.calls import CallStyle, Reply, StripeCalls
 from activities.gateway.events import list_events
-from activities.gateway.findings import EventPage, Page, PaymentMethodFinding, PaymentMethodKind, RefundPage
+from activities.gateway.findings import EventPage, Page, PaymentMethodFinding, RefundPage
 from activities.gateway.money_back import list_disputes, list_refunds, read_refund, scan_refunds
+from activities.gateway.payment_methods import attached_method, payment_method_of
+from activities.gateway.replies import describe, items_of, refusal_of
 from activities.gateway.requests import (
     PAYMENT_INTENTS_PATH,
     StripeAccount,
-    customer_method_path,
-    customer_path,
     payment_intent_path,
 )
 from workflows.domain.answer import Answer, Lookup, PaymentIntent, Transport
@@ -36,8 +36,6 @@ PAGES_PER_LOOKUP_MAX = 100
 ACCOUNT_PATH = "/v1/account"
 ACCOUNT_PAUSES_SECONDS = (0.2, 0.5, 1.0)
 
-# What is wrong with a question itself, and will be as long as it is asked: not credentials, locks or limits.
-_WRONG_QUESTION = frozenset({400, 402, 404, 405, 410, 414, 422})
 _KEY = re.compile(rf"[!-~]{{1,{KEY_LENGTH_MAX}}}")  # printable ASCII without space: a header's value
 
 
@@ -168,7 +166,7 @@ class StripeGateway:
             skew_seconds=_skew_seconds(started_epoch_seconds, began, reply.answer.stripe_epoch_seconds),
             request_ids=_present(reply.answer.request_id),
             failure=None if found else describe(reply.answer),
-            refusal=_refusal_of(reply.answer),
+            refusal=refusal_of(reply.answer),
         )
 
     async def list_payment_intents(
@@ -243,7 +241,7 @@ class StripeGateway:
             parameters["starting_after"] = last_id
 
     def _read_page(self, reply: Reply) -> tuple[Page, str | None]:
-        answer, items, has_more = reply.answer, _items(reply), False
+        answer, items, has_more = reply.answer, items_of(reply), False
         intents = [self._calls.reader.payment_intent(item) for item in items or ()]
         known = tuple(intent for intent in intents if intent is not None)
         last_id = known[-1].id if known else None
@@ -263,7 +261,7 @@ class StripeGateway:
             stripe_epoch_seconds=answer.stripe_epoch_seconds,
             failure=failure,
             retry_after_seconds=answer.retry_after_seconds,
-            refusal=_refusal_of(answer),
+            refusal=refusal_of(answer),
         )
         return page, last_id
 
@@ -328,7 +326,7 @@ class StripeGateway:
         account_id = self._calls.reader.word(reply.body.get("id")) if reply.body else None
         if reply.answer.succeeded and account_id:
             return account_id
-        refusal = CredentialsRefused if _refusal_of(reply.answer) is not None else RefusedToStart
+        refusal = CredentialsRefused if refusal_of(reply.answer) is not None else RefusedToStart
         raise refusal(f"Stripe does not say whose API key this is: {describe(reply.answer)}")
 
     async def payment_method_of(
@@ -342,32 +340,7 @@ class StripeGateway:
 
         Takes one or two requests; each waits for a `turn` of its own and holds it until its answer is here.
         """
-        kind = PaymentMethodKind
-        async with turn():
-            reply = await self._calls.get(customer_path(customer), {}, account)
-        if reply.answer.http_status == 404 and reply.answer.code == "resource_missing":
-            return PaymentMethodFinding(kind.CUSTOMER_MISSING, None, "no such customer in this account")
-        if not reply.answer.succeeded or reply.body is None:
-            return _unknown_method(reply.answer)
-        if reply.body.get("id") != customer:
-            return PaymentMethodFinding(kind.REFUSED, None, "what was answered is not this customer")
-        if reply.body.get("deleted") is True:
-            return PaymentMethodFinding(kind.CUSTOMER_DELETED, None, "the customer was deleted")
-        default = _default_payment_method(reply.body)
-        if default is not None:
-            return PaymentMethodFinding(kind.DEFAULT, default, "the customer's invoice default")
-        async with turn():
-            cards = await self._calls.get(
-                f"{customer_path(customer)}/payment_methods", {"type": "card", "limit": 2}, account
-            )
-        items = _items(cards)
-        if items is None:
-            return _unknown_method(cards.answer)
-        if not items:
-            return PaymentMethodFinding(kind.NONE, None, "no default payment method and no card")
-        if len(items) > 1:
-            return PaymentMethodFinding(kind.SEVERAL, None, "several cards, and none is the default")
-        return PaymentMethodFinding(kind.ONLY_CARD, str(items[0].get("id")), "the only card")
+        return await payment_method_of(self._calls, account, customer, turn=turn)
 
     async def attached_method(
         self,
@@ -378,17 +351,7 @@ class StripeGateway:
         turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> PaymentMethodFinding:
         """Return whether a payment method of whatever type is attached to a customer: ATTACHED, or NONE."""
-        async with turn():
-            reply = await self._calls.get(customer_method_path(customer, payment_method), {}, account)
-        if reply.answer.http_status == 404 and reply.answer.code == "resource_missing":
-            return PaymentMethodFinding(
-                PaymentMethodKind.NONE, None, "the customer does not have it any more"
-            )
-        if not reply.answer.succeeded or reply.body is None:
-            return _unknown_method(reply.answer)
-        if reply.body.get("id") != payment_method:
-            return PaymentMethodFinding(PaymentMethodKind.REFUSED, None, "what was answered is another one")
-        return PaymentMethodFinding(PaymentMethodKind.ATTACHED, payment_method, "the customer has it")
+        return await attached_method(self._calls, account, customer, payment_method, turn=turn)
 
 
 def _may_answer_later(answer: Answer) -> bool:
@@ -397,52 +360,11 @@ def _may_answer_later(answer: Answer) -> bool:
     return answer.http_status == 429 or answer.http_status >= 500
 
 
-def _unknown_method(answer: Answer) -> PaymentMethodFinding:
-    is_readable = answer.transport is Transport.ANSWERED
-    is_wrong = is_readable and answer.http_status in _WRONG_QUESTION
-    return PaymentMethodFinding(
-        PaymentMethodKind.REFUSED if is_wrong else PaymentMethodKind.UNKNOWN,
-        None,
-        describe(answer),
-        rate_limited=answer.http_status == 429,
-        rate_limited_reason=answer.rate_limited_reason or answer.code,
-        retry_after_seconds=answer.retry_after_seconds,
-        refusal=_refusal_of(answer),
-    )
-
-
-def _refusal_of(answer: Answer) -> str | None:
-    refused = answer.transport is Transport.ANSWERED and answer.http_status in {401, 403}
-    return (answer.code or f"HTTP {answer.http_status}") if refused else None
-
-
-def describe(answer: Answer) -> str:
-    """Return one line that says what an answer was, for reasons and errors."""
-    parts = [str(answer.transport) if answer.http_status is None else f"HTTP {answer.http_status}"]
-    parts += [part for part in (answer.error_type, answer.code, answer.message, answer.request_id) if part]
-    return ", ".join(parts)
-
-
 def _skew_seconds(started: float, began_monotonic: float, stripe_epoch_seconds: float | None) -> float | None:
     """Ledger's clock minus Stripe's, good to half the call's duration and the one-second grain of `Date`."""
     if stripe_epoch_seconds is None:
         return None
     return started + (time.monotonic() - began_monotonic) / 2 - stripe_epoch_seconds
-
-
-def _items(reply: Reply) -> list[dict[str, Any]] | None:
-    """Return a list's items, or None where the answer is no list."""
-    items = reply.body.get("data") if reply.body is not None and reply.answer.succeeded else None
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        return None
-    return items
-
-
-def _default_payment_method(customer: Mapping[str, Any]) -> str | None:
-    settings = customer.get("invoice_settings")
-    default = settings.get("default_payment_method") if isinstance(settings, dict) else None
-    default = default.get("id") if isinstance(default, dict) else default
-    return default if isinstance(default, str) and default else None
 
 
 def _present(request_id: str | None) -> tuple[str, ...]:
