@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST_WORKERS ?= 3
 
-.PHONY: help setup test lint types contracts pytest demo proof proof-sim clean
+.PHONY: help setup test lint types contracts pytest demo drill proof proof-sim clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ pytest: setup ## Every test but the long proofs
 
 demo: setup ## The whole promise, with a kill -9 in the middle; a minute once setup is done
 	$(BIN)/chargeonce demo
+
+drill: setup ## An incident of 2,000 charges: all dies, hands do harm, and reconcile tells and mends it
+	$(BIN)/pytest -q -s -m proof tests/stories/test_incident_drill.py
 
 proof: setup ## The long proofs
 	$(BIN)/pytest -m proof

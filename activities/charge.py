@@ -87,6 +87,8 @@ class ChargeActivities(contracts.ChargeActivities):
         """
         run_id, slice_no = work.run.run_id, work.slice_no
         async with heartbeats(), watching(self._control, run_id) as watch:
+            if watch.halted is not None:
+                return Progress(halted=watch.halted, halted_kind=HoldKind.BREAKER)
             canceled = await self._cancel_planned(run_id, slice_no, watch.mode)
             if canceled.is_all:
                 return Progress(settled=canceled.charges)
@@ -105,6 +107,8 @@ class ChargeActivities(contracts.ChargeActivities):
     async def settle_due(self, work: Settling) -> Progress:
         """Claim what is due anywhere in the run and carry it on, as far as the run's standing lets it."""
         async with heartbeats(), watching(self._control, work.run_id) as watch:
+            if watch.halted is not None:
+                return Progress(halted=watch.halted, halted_kind=HoldKind.BREAKER)
             canceled = await self._cancel_planned(work.run_id, None, watch.mode)
             if canceled.is_all:
                 return Progress(settled=canceled.charges)

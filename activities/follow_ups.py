@@ -107,6 +107,8 @@ class FollowUpActivities(contracts.FollowUpActivities):
             RefusedToStart: This process has no credentials for the account: another one may.
         """
         async with heartbeats(), watching(self._control, run.run_id) as watch:
+            if watch.halted is not None:
+                return FollowedUp(halted=watch.halted, halted_kind=HoldKind.BREAKER)
             try:
                 parts = await self._accounts.of(run)
                 # A key that charges lists no payment methods: how somebody pays is asked by one that reads.

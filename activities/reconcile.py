@@ -101,8 +101,11 @@ class ReconcileActivities(contracts.ReconcileActivities):
             if found.ever_received:
                 await self._ledger.count_requests(reconciliation_id, EVENTS, found.requests)
             if found.beyond_reach:
-                why = "Stripe lists the events of 30 days, and the span begins before"
-                await self._ledger.note_gap(reconciliation_id, "older events", why)
+                why = "Stripe lists those of 30 days, and the span begins before"
+                await self._ledger.remark(reconciliation_id, "older events", why)
+            for kind, count in sorted(found.unheard.items()):
+                why = f"{count} of them never came in, as none ever did: does the endpoint subscribe to them?"
+                await self._ledger.remark(reconciliation_id, kind, why)
             await self._keep_missed(opened, found)
             return len(found.missed)
 
@@ -155,6 +158,7 @@ class ReconcileActivities(contracts.ReconcileActivities):
         sums = await self._ledger.sum_up(reconciliation_id)
         drift = await self._ledger.count_drift(reconciliation_id)
         requests = await self._ledger.requests_of(reconciliation_id)
+        gaps, remarks = await self._ledger.gaps_of(reconciliation_id)
         still_open = drift[RepairState.PROPOSED] + drift[RepairState.FAILED]
         return ReconcileReport(
             reconciliation_id=reconciliation_id,
@@ -170,9 +174,10 @@ class ReconcileActivities(contracts.ReconcileActivities):
             repaired=dict(drift[RepairState.REPAIRED]),
             open=dict(still_open),
             requests=requests,
-            bound=requests.get("pages", 0) + sums.customers,
+            bound=requests.get("pages", 0) + sums.customers + sums.settled + sums.in_flight,
             events_looked_for=EVENTS in requests,
-            incomplete=await self._ledger.gaps_of(reconciliation_id),
+            incomplete=gaps,
+            remarks=remarks,
         )
 
     async def _open(self, key: ReconcileKey) -> tuple[AccountParts, Reconciliation]:

@@ -65,11 +65,12 @@ def judge(
     named = [*_of_kinds([one.kind for one in found.differences], line, seen, created)]
     if found.behind:
         named.append((DriftKind.STATUS, Repair.MERGE, None))
-    named += [
-        (DriftKind.ORPHAN, Repair.CANCEL, one)
-        for one in seen
-        if one.status not in MONEY | {DEAD} and one.payment_intent != line.payment_intent
-    ]
+    if line.state != "creating":  # whose create has no answer yet: it may be what it is about to adopt
+        named += [
+            (DriftKind.ORPHAN, Repair.CANCEL, one)
+            for one in seen
+            if one.status not in MONEY | {DEAD} and one.payment_intent != line.payment_intent
+        ]
     drifts = tuple(
         Drift(
             kind=kind,

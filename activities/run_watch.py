@@ -13,6 +13,10 @@ from activities.ledger.control import ControlLedger
 from workflows.domain.mode import Mode, mode_of
 
 POLL_SECONDS = 0.5
+RESTORED = (
+    "the ledger was restored, and nothing is sent before Stripe has been asked: chargeonce restore --clear, "
+    "then resume the run"
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -24,6 +28,12 @@ class RunWatch:
         self._control = control
         self._run_id = run_id
         self._mode = Mode.HELD
+        self._restored = False
+
+    @property
+    def halted(self) -> str | None:
+        """Why nothing at all is done, not even with what is in flight; None where something may be."""
+        return RESTORED if self._restored else None
 
     @property
     def mode(self) -> Mode:
@@ -34,7 +44,13 @@ class RunWatch:
         """Read the run's standing now. Whoever had a write refused does so before trying again."""
         stands = await self._control.standing(self._run_id)
         if self._mode is not Mode.CANCELING:  # which is never undone, whatever order the reads come back in
-            self._mode = mode_of(phase=stands.phase, hold=stands.hold, canceling=stands.canceling)
+            self._mode = mode_of(
+                phase=stands.phase,
+                hold=stands.hold,
+                canceling=stands.canceling,
+                restored=stands.restored,
+            )
+        self._restored = stands.restored
 
     async def poll(self) -> None:
         """Refresh twice a second, for ever."""

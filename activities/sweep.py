@@ -14,7 +14,7 @@ from activities.ledger.charges import ChargeLedger
 from activities.ledger.database import Pool
 from activities.ledger.inbox import InboxLedger
 from activities.ledger.money_back import MoneyBackLedger
-from activities.ledger.sweep import NotNow, Orphan, SweepLedger
+from activities.ledger.sweep import NOT_SWEPT, NOT_SWEPT_RESTORING, NotNow, Orphan, SweepLedger
 from activities.limiter import Endpoint
 from activities.merge import Merger, Subject
 from activities.send import Sender, Sent
@@ -60,6 +60,7 @@ async def sweep_orphan(
     payment_intent: str,
     *,
     reason: str,
+    restoring: bool = False,
 ) -> Swept:
     """Cancel a PaymentIntent that carries a charge's identity and is not its own, if that is safe now.
 
@@ -73,9 +74,13 @@ async def sweep_orphan(
         charge_id: The charge whose identity it carries.
         payment_intent: What is to be canceled.
         reason: Why, for the journal.
+        restoring: Whether a restore of the ledger is open, so that no create can be under way: whatever is
+            not the charge's own may go.
     """
     counted = CountedLimiter(parts.limiter)
-    sweep = _Sweep(pool, accounts, replace(parts, limiter=counted), charge_id, payment_intent, reason)
+    not_swept = NOT_SWEPT_RESTORING if restoring else NOT_SWEPT
+    reading = replace(parts, limiter=counted)
+    sweep = _Sweep(pool, accounts, reading, charge_id, payment_intent, reason, not_swept)
     return replace(await sweep.run(), requests=counted.requests)
 
 
@@ -89,6 +94,7 @@ class _Sweep:
     charge_id: str
     payment_intent: str
     reason: str
+    not_swept: frozenset[State]
 
     async def run(self) -> Swept:
         charge = (await InboxLedger(self.pool).read_charges([self.charge_id])).get(self.charge_id)
@@ -103,7 +109,15 @@ class _Sweep:
             return _not_now(f"{found.id} does not carry this charge's identity")
         request = cancel_request(self.payment_intent)
         parameters = canonical_parameters(request.parameters)
-        orphan = Orphan(self.charge_id, self.payment_intent, request.path, parameters, lookup, self.reason)
+        orphan = Orphan(
+            charge_id=self.charge_id,
+            payment_intent=self.payment_intent,
+            path=request.path,
+            parameters=parameters,
+            lookup=lookup,
+            reason=self.reason,
+            not_swept=self.not_swept,
+        )
         if found.status == CANCELED_STATUS:
             await ledger.note_canceled(orphan, requests=list(lookup.request_ids))
             return Swept(SweepEnd.CANCELED, "canceled already")

@@ -28,6 +28,7 @@ IMPORTED = (
     "deploy.attach",
     "deploy.cli",
     "worker.proof",
+    "worker.reconcile_start",
     "worker.run_approval",
     "worker.run_decisions",
     "worker.run_read",

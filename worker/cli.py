@@ -11,9 +11,13 @@ import typer
 from worker import start_options
 from worker.console_output import Output
 from worker.ending import run_to_the_end
+from worker.export_commands import add_export_commands
 from worker.failures import reported
 from worker.notify_commands import notifications_app
 from worker.proxy_commands import add_proxy_commands
+from worker.reconcile_commands import add_reconcile_commands
+from worker.refund_commands import add_refund_commands
+from worker.restore_commands import add_restore_command
 from worker.retry_policy_commands import retry_policy_app
 from worker.review_commands import add_review_commands
 from worker.schedule_commands import add_schedule_commands
@@ -44,8 +48,12 @@ run_app = typer.Typer(
 app.add_typer(run_app, name="run")
 add_proxy_commands(app)
 add_schedule_commands(app)
+add_reconcile_commands(app)
 add_web_commands(app)
 add_review_commands(app)
+add_refund_commands(app)
+add_restore_command(app)
+add_export_commands(app)
 app.add_typer(notifications_app, name="notifications")
 app.add_typer(retry_policy_app, name="retry-policy")
 

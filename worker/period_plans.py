@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from activities.ledger.frozen_plan import CustomerAmount
 from activities.plan_summary import PlanSummary
+from activities.spreadsheet_cells import neutral_cell
 from worker.console_output import table
 from worker.plan_preview import REASONS
 from workflows.domain.counted import counted
@@ -112,7 +113,7 @@ class PeriodPlans:
                 for one in self.customers():
                     amounts = [one.periods.get(label, 0) for label in labels]
                     writer.writerow(
-                        [_inert(one.customer), one.currency, one.lines, one.amount_minor, *amounts]
+                        [neutral_cell(one.customer), one.currency, one.lines, one.amount_minor, *amounts]
                     )
         except OSError as error:
             raise InvalidInput(f"{str(path)!r} can't be written: {error}") from None
@@ -160,7 +161,3 @@ def _render_customers(labels: Sequence[str], document: Mapping[str, Any]) -> Ite
 def _amount(amount_minor: int | None, currency: str) -> str:
     return "" if amount_minor is None else format_money(amount_minor, currency)
 
-
-def _inert(cell: str) -> str:
-    # A spreadsheet would take such a cell for a formula.
-    return f"'{cell}" if cell[:1] in "=+-@\t\r" else cell

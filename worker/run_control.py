@@ -48,18 +48,18 @@ async def approve_run(client: Client, run_id: str, plan_hash: str, *, who: str, 
         RefusedToStart: The plan has another hash, or there is nothing to approve; nothing has changed. Or
             nobody answered within 20 s, and the audit trail says what became of it.
     """
-    approval = _decision(Approval, who=who, reason=reason, plan_hash=plan_hash)
+    approval = decision_of(Approval, who=who, reason=reason, plan_hash=plan_hash)
     return await _decide(client, run_id, "approve", approval)
 
 
 async def pause_run(client: Client, run_id: str, *, who: str, reason: str) -> Standing:
     """Let a run start nothing new; what is in flight is finished. Raises as `approve_run` does."""
-    return await _decide(client, run_id, "pause", _decision(Decision, who=who, reason=reason))
+    return await _decide(client, run_id, "pause", decision_of(Decision, who=who, reason=reason))
 
 
 async def resume_run(client: Client, run_id: str, *, who: str, reason: str) -> Standing:
     """Let a held run go on, whatever it was held for. Raises as `approve_run` does."""
-    return await _decide(client, run_id, "resume", _decision(Decision, who=who, reason=reason))
+    return await _decide(client, run_id, "resume", decision_of(Decision, who=who, reason=reason))
 
 
 async def cancel_run(client: Client, run_id: str, *, who: str, reason: str) -> Standing:
@@ -67,7 +67,7 @@ async def cancel_run(client: Client, run_id: str, *, who: str, reason: str) -> S
 
     Raises as `approve_run` does.
     """
-    return await _decide(client, run_id, "cancel", _decision(Decision, who=who, reason=reason))
+    return await _decide(client, run_id, "cancel", decision_of(Decision, who=who, reason=reason))
 
 
 async def raise_cap(
@@ -77,7 +77,7 @@ async def raise_cap(
 
     Raises as `approve_run` does; a lower cap, or a currency that the plan does not have, is refused.
     """
-    wanted = _decision(CapRaise, who=who, reason=reason, caps_minor=dict(caps_minor))
+    wanted = decision_of(CapRaise, who=who, reason=reason, caps_minor=dict(caps_minor))
     return await _decide(client, run_id, "raise_cap", wanted)
 
 
@@ -93,7 +93,7 @@ async def recover_run(
         InvalidInput: `who` or `reason` is empty, too long or no plain text.
         RefusedToStart: There is no such run, it has ended, or its workflow runs.
     """
-    by = _decision(Decision, who=who, reason=reason)
+    by = decision_of(Decision, who=who, reason=reason)
     run = await ledger.read(run_id)
     if run.phase in ENDED_PHASES:
         raise RefusedToStart(f"{run_id} has ended ({run.phase}): there is nothing to recover")
@@ -169,7 +169,8 @@ def _nobody_answered(run_id: str, update: str) -> str:
     )
 
 
-def _decision(kind: type[Made], **fields: object) -> Made:
+def decision_of(kind: type[Made], **fields: object) -> Made:
+    """Return a decision. Raises InvalidInput where who, why or what it says can't be right."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:

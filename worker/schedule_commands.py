@@ -13,7 +13,7 @@ from worker.failures import reported
 # ruff: noqa: PLC0415 - heavy modules are imported by the command that needs them
 
 schedule_app = typer.Typer(
-    help="Billing by the calendar: a file says what is billed when, and these hold everything against it.",
+    help="Billing and reconciling by the calendar: a file says what is due when, and these keep to it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -45,9 +45,9 @@ def _examples(*commands: str) -> str:
 @schedule_app.command("example", epilog=_examples("schedule example"))
 def example_() -> None:
     """Print a file of schedules with every key, its default and what it means."""
-    from worker.schedules.example import EXAMPLE
+    from worker.schedules.example import EXAMPLE, RECONCILE_EXAMPLE
 
-    print(EXAMPLE, end="")
+    print(f"{EXAMPLE}{RECONCILE_EXAMPLE}", end="")
 
 
 @schedule_app.command("sync", epilog=_examples("schedule sync --file schedules.toml --json"))
@@ -66,7 +66,7 @@ def sync_(*, file: File, as_json: AsJson = False) -> None:
 
 @schedule_app.command("list", epilog=_examples("schedule list", "schedule list --json"))
 def list_(*, as_json: AsJson = False) -> None:
-    """List the schedules that Temporal has: what each bills, when it fires next, whether it is paused."""
+    """List the schedules that Temporal has: what each starts, when it fires next, whether it is paused."""
     output = Output(as_json=as_json)
     with reported(output):
         from worker.schedules.operate import list_schedules
@@ -91,7 +91,7 @@ def preview_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the next firings with their UTC offsets, and the period that each bills. Reads the file alone."""
+    """Print the next firings with their UTC offsets and what each bills or compares, from the file alone."""
     output = Output(as_json=as_json)
     with reported(output):
         from worker.schedules.preview import preview_schedules

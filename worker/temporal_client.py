@@ -62,8 +62,8 @@ async def read_progress(handle: RunHandle) -> RunProgress | None:
         return None
 
 
-async def read_trouble(handle: RunHandle) -> str | None:
-    """Return why work of the run is being tried again, in one line; None where none is, or nobody answers."""
+async def read_trouble(handle: WorkflowHandle[Any, Any]) -> str | None:
+    """Return why a workflow's work is being tried again, in one line; None where none is, or no answer."""
     try:
         described = await handle.describe(rpc_timeout=timedelta(seconds=QUERY_SECONDS))
     except Exception:  # noqa: BLE001 - a courtesy, as above

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from temporalio.client import WorkflowFailureError
+from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.ledger.runs import RunLedger
@@ -76,7 +76,7 @@ async def wait_for_run(
     """
     # Its pool logs a traceback for each lost connection; what matters of it is said in one line below.
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
-    result = asyncio.ensure_future(_result_of(handle))
+    result = asyncio.ensure_future(result_of(handle))
     try:
         wait = _Wait(ledger, handle, result, display=display, notice=notice, person_seconds=person_seconds)
         return await (wait.until_planned() if only_for_plan else wait.until_quiet())
@@ -85,7 +85,7 @@ async def wait_for_run(
         await asyncio.gather(result, return_exceptions=True)
 
 
-async def _result_of(handle: RunHandle) -> Any:
+async def result_of(handle: WorkflowHandle[Any, Any]) -> Any:
     """Return the workflow's result, whatever becomes of the connection meanwhile."""
     while True:
         try:

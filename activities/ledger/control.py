@@ -45,6 +45,7 @@ class RunStanding:
     owner: str = ""
     plan_hash: str | None = None
     approved_hash: str | None = None
+    restored: bool = False
 
     @property
     def is_open(self) -> bool:

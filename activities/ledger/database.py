@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TypeAlias
 
 import asyncpg
@@ -66,6 +66,9 @@ async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     # I1: an intent that a power cut can take back was never committed.
     durable = await connection.fetchval("SHOW synchronous_commit")
     invariant(durable == "on", f"synchronous_commit is {durable}, but must be on")
+    # A role that only reads may not write this down, and a schema of before does not know it.
+    with suppress(asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedFunctionError):
+        await connection.execute("SELECT notice_restore()")
 
 
 async def _leave_session_as_it_is(_connection: "asyncpg.Connection[asyncpg.Record]") -> None:

@@ -9,6 +9,8 @@ GRANT INSERT ON skipped_rows, takeovers, decisions, run_totals, run_events TO {r
 GRANT INSERT ON corrections TO {role};
 GRANT UPDATE (applied_at) ON corrections TO {role};
 GRANT INSERT, UPDATE ON follow_ups TO {role};
+GRANT EXECUTE ON FUNCTION notice_restore() TO {role};
+GRANT INSERT, UPDATE ON ledger_restores TO {role};
 GRANT EXECUTE ON FUNCTION raise_run_caps(text, text[], bigint[], text, text) TO {role};
 GRANT INSERT, UPDATE ON rate_limits TO {role};
 GRANT INSERT ON rate_grants TO {role};

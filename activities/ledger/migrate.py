@@ -88,6 +88,7 @@ async def migrate(
         await connection.execute(
             "INSERT INTO ledger_clock (movable) VALUES ($1) ON CONFLICT DO NOTHING", movable_clock
         )
+        await connection.execute("SELECT notice_restore()")
         for role, rights in granted.items():
             await connection.execute(rights.format(role=_quoted(role)))
         return applied

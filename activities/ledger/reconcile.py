@@ -141,7 +141,11 @@ class ReconcileLedger:
 
     async def note_gap(self, reconciliation_id: str, what: str, why: str) -> None:
         """Say what could not be read, and why."""
-        await self._pool.execute(_SQL["note_gap"], reconciliation_id, what, why)
+        await self._pool.execute(_SQL["note_gap"], reconciliation_id, what, why, True)
+
+    async def remark(self, reconciliation_id: str, what: str, why: str) -> None:
+        """Say what people should know, and what leaves nothing unread."""
+        await self._pool.execute(_SQL["note_gap"], reconciliation_id, what, why, False)
 
     async def lines_of(self, account: str, charge_ids: Sequence[str]) -> dict[str, ScopedLine]:
         """Return what the ledger says about these charges of an account, in whatever run."""
@@ -214,10 +218,12 @@ class ReconcileLedger:
         rows = await self._pool.fetch(_SQL["requests_of"], reconciliation_id)
         return {row["purpose"]: row["requests"] for row in rows}
 
-    async def gaps_of(self, reconciliation_id: str) -> tuple[str, ...]:
-        """Return what could not be read."""
+    async def gaps_of(self, reconciliation_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return what could not be read, and what else is to be said."""
         rows = await self._pool.fetch(_SQL["gaps_of"], reconciliation_id)
-        return tuple(f"{row['what']}: {row['why']}" for row in rows)
+        said = [(f"{row['what']}: {row['why']}", row["is_gap"]) for row in rows]
+        gaps = tuple(text for text, is_gap in said if is_gap)
+        return gaps, tuple(text for text, is_gap in said if not is_gap)
 
     async def count_drift(self, reconciliation_id: str) -> dict[RepairState, Counter[str]]:
         """Return how many differences it has found, by where they stand and by kind."""

@@ -28,6 +28,8 @@ _SQL = sql.load("sweep.sql")
 # A create of the charge may be about to make, or to find, the very PaymentIntent: a planned one goes on with
 # it or cancels it by itself, and a cancel in flight may end in a new create.
 NOT_SWEPT = frozenset({State.PLANNED, State.CREATING, State.CANCELING, State.SKIPPED})
+# While a restore is open nobody creates or adopts anything, and what was sent before it has lost its key.
+NOT_SWEPT_RESTORING = frozenset({State.SKIPPED})
 
 
 class NotNow(Exception):
@@ -44,6 +46,7 @@ class Orphan:
     parameters: str  # canonical JSON
     lookup: Lookup
     reason: str
+    not_swept: frozenset[State] = NOT_SWEPT
 
 
 class SweepLedger:
@@ -102,7 +105,7 @@ class SweepLedger:
 def _refuse(charge: Charge, orphan: Orphan) -> None:
     if charge.payment_intent == orphan.payment_intent:
         raise NotNow(f"{orphan.payment_intent} is the charge's own by now")
-    if charge.state in NOT_SWEPT:
+    if charge.state in orphan.not_swept:
         raise NotNow(f"the charge is {charge.state}: it may be about to adopt {orphan.payment_intent}")
 
 
@@ -116,7 +119,7 @@ async def _freeze(connection: Connection, charge: Charge, orphan: Orphan, reason
     frozen = fingerprint(orphan.path, orphan.parameters)
     row = await connection.fetchrow(
         _SQL["freeze_sweep"],
-        *(charge.charge_id, orphan.payment_intent, sorted(NOT_SWEPT), version),
+        *(charge.charge_id, orphan.payment_intent, sorted(orphan.not_swept), version),
         *(key, orphan.path, orphan.parameters, frozen, reason),
     )
     return _intent(charge, key, row)
@@ -129,7 +132,7 @@ async def _send_again(connection: Connection, charge: Charge, orphan: Orphan, ne
     )
     row = await connection.fetchrow(
         _SQL["send_sweep_again"],
-        *(charge.charge_id, orphan.payment_intent, sorted(NOT_SWEPT), newest["key"], orphan.reason),
+        *(charge.charge_id, orphan.payment_intent, sorted(orphan.not_swept), newest["key"], orphan.reason),
         float(WINDOW_SECONDS - SAFETY_MARGIN_SECONDS),
     )
     return _intent(charge, newest["key"], row)

@@ -61,6 +61,7 @@ PATHS = {CREATE: "^/v1/payment_intents$", CONFIRM: "/confirm$", CANCEL: "/cancel
 
 # What a run leaves behind, in the order in which it can be deleted.
 LEDGER_TABLES = (
+    "ledger_restores",
     "drift",
     "reconciliation_slices",
     "reconciliation_seen",

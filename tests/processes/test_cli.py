@@ -78,8 +78,9 @@ def test_production_commands_stand_alone() -> None:
     """Without the development layer there are the production commands and no others."""
     names = set(typer.main.get_command(production_app).commands)  # type: ignore[attr-defined]
     assert names == {
-        "audit", "backfill", "explain", "inbox", "migrate", "notifications", "proxy", "retry-policy", "run",
-        "schedule", "vault", "verify", "web", "worker",
+        "audit", "backfill", "explain", "export", "inbox", "migrate", "notifications", "proxy", "reconcile",
+        "refund", "refunds", "resolve", "retry-policy", "review", "run", "schedule", "vault", "verify", "web",
+        "worker",
     }  # fmt: skip
 
 
@@ -93,6 +94,8 @@ def test_production_commands_stand_alone() -> None:
         ("run", "start", "--period", "2031-03", "--source", str(SAMPLE)),
         ("verify", "billing-run/acct_1/2031-03"),
         ("explain", "cus_1"),
+        ("reconcile", "--since", "3d"),
+        ("reconcile", "list"),
         ("migrate",),
         ("clock", "show"),
         ("clock", "advance", "25h"),

@@ -62,6 +62,7 @@ def test_help_and_usage_errors_import_nothing_heavy(tmp_path: Path) -> None:
         ("--help",): (0, []),
         ("run", "start", "--help"): (0, []),
         ("verify",): (2, []),
+        ("reconcile",): (2, []),
         ("run", "stop"): (2, []),
         ("sim", "seed", "--help"): (0, []),
     }
@@ -82,7 +83,10 @@ def test_who_reads_the_ledger_imports_neither_temporal_nor_stripe(database: Data
         "CHARGEONCE_DATABASE_URL": database.app_url,
         "STRIPE_SECRET_KEY": "sk_test_synthetic",
     }
-    commands = (("run", "list"), ("run", "show", RUN), ("explain", "cus_1/base", "--run", RUN), ("audit",))
+    commands = (
+        ("run", "list"), ("run", "show", RUN), ("explain", "cus_1/base", "--run", RUN), ("audit",),
+        ("reconcile", "list"),
+    )  # fmt: skip
     expected: Expected = {(*words, "--json"): (0, []) for words in commands}
     assert imported(expected, environment) == expected
 

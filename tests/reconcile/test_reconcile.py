@@ -265,7 +265,7 @@ async def test_a_run_at_work_gives_no_finding(scene: Scene, office: Office) -> N
     prepared = (await worker.sender.send_first(one, CREATE, reason="planned")).charge
     intent = await worker.intend(prepared, CONFIRM)
     await worker.transmit(intent)
-    await worker.intend(two, CREATE)
+    await worker.transmit(await worker.intend(two, CREATE))
     report = await office.reconcile(repair=True)
     assert (report.found, report.settled) == ({}, 0), report
     assert (await scene.charge(one.charge_id)).state is State.CONFIRMING

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 
+from deploy.stack_info import load_stack
+from tests.conftest import drive
 from tests.processes.test_cli_with_stack import Terminal
 from worker.schedules.missed import GRACE
+from worker.schedules.temporal_schedules import schedule_id_of
 from workflows.domain.calendar import BillingCalendar
 from workflows.domain.periods import PeriodKind
 
@@ -245,3 +249,63 @@ def test_a_preview_needs_nothing_but_the_file(tmp_path: Path) -> None:
         ("2031-04-30T02:30", "+02:00", "2031-03"),
     ]
     assert "buffer all" in monthly["overlap"]
+
+
+def test_a_preview_tells_what_a_comparison_looks_back_on(tmp_path: Path) -> None:
+    """Each firing of a [[reconcile]] is shown with its offset, and the moment from which it compares."""
+    file = tmp_path / "schedules.toml"
+    file.write_text(
+        '[[reconcile]]\nname = "nightly"\naccount = "acct_sim"\nzone = "Europe/Berlin"\nlook_back_days = 2\n'
+    )
+    words = ("schedule", "preview", "--file", str(file), "--after", "2031-03-29T12:00", "--count", "2")
+    exit_code, previewed = Terminal(tmp_path).type_json(*words, "--schedule", "nightly")
+    assert (exit_code, previewed["schedules"]) == (0, [])
+    [nightly] = previewed["reconciles"]
+    assert (nightly["look_back_days"], nightly["repair"]) == (2, False)
+    assert [(one["local"][:16], one["utc_offset"], one["since"][:16]) for one in nightly["firings"]] == [
+        ("2031-03-30T05:00", "+02:00", "2031-03-28T03:00"),
+        ("2031-03-31T05:00", "+02:00", "2031-03-29T03:00"),
+    ]
+    assert Terminal(tmp_path).type_json(*words, "--schedule", "nobody")[0] == 2
+
+
+def test_a_comparison_by_the_calendar_is_started(terminal: Terminal, exports: Path) -> None:
+    """A sync makes it, the list says what it starts, and a firing has the account compared with Stripe."""
+    file = exports / "nightly.toml"
+    file.write_text(
+        f'[[reconcile]]\nname = "nightly"\naccount = "{ACCOUNT}"\nzone = "{ZONE}"\nlook_back_days = 30\n'
+    )
+    exit_code, synced = terminal.type_json("schedule", "sync", "--file", str(file))
+    assert (exit_code, synced["schedules"][0]["change"]) == (0, "created")
+    until = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < until:
+        _, listed = terminal.type_json("schedule", "list")
+        rows = {one["name"]: one for one in listed["schedules"]}
+        if "nightly" in rows:
+            break
+    assert (rows["nightly"]["starts"], rows["nightly"]["look_back_days"]) == ("reconciliation", 30)
+    trigger(terminal, "nightly")
+    while time.monotonic() < until:
+        _, kept = terminal.type_json("reconcile", "list")
+        done = [
+            one for one in kept["reconciliations"] if one["who"] == "schedule nightly" and one["closed_at"]
+        ]
+        if done:
+            break
+    else:
+        pytest.fail("the schedule has started no reconciliation that ended")
+    assert (done[0]["account"], done[0]["repair"], done[0]["open"]) == (ACCOUNT, False, {})
+    file.write_text("")
+    assert terminal.type_json("schedule", "sync", "--file", str(file))[0] == 0
+
+
+def trigger(terminal: Terminal, schedule: str) -> None:
+    """Let a schedule fire now."""
+    stack = load_stack(terminal.home)
+    assert stack is not None
+
+    async def fire() -> None:
+        client = await Client.connect(stack.temporal_address)
+        await client.get_schedule_handle(schedule_id_of(schedule)).trigger()
+
+    drive(fire())

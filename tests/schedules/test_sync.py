@@ -16,7 +16,7 @@ from temporalio.client import (
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from deploy.temporal_server import TemporalServer
-from worker.schedules.schedule_file import parse_schedules
+from worker.schedules.schedule_file import parse_file, parse_schedules
 from worker.schedules.sync import Synced, sync
 from worker.schedules.temporal_schedules import need_schedule, our_schedules, schedule_id_of
 from worker.settings import Settings
@@ -48,6 +48,13 @@ class Calendar:
         ]
         parsed = parse_schedules({"schedule": rows}, Path("/billing"), "schedules.toml")
         return await sync(self.client, parsed, self.settings)
+
+    async def sync_reconciles(self, *entries: dict[str, Any]) -> list[Synced]:
+        """Make Temporal's schedules these comparisons."""
+        least = {"zone": "Europe/Berlin", "account": "acct_1"}
+        rows = [least | entry | {"name": self.name(entry["name"])} for entry in entries]
+        parsed = parse_file({"reconcile": rows}, Path("/billing"), "schedules.toml")
+        return await sync(self.client, parsed.reconciles, self.settings)
 
     async def listed_once(self, names: Sequence[str]) -> None:
         """Wait until Temporal's list shows exactly these, since it lags behind."""
@@ -91,6 +98,16 @@ async def test_what_differs_is_updated_and_told(calendar: Calendar) -> None:
         {"name": "a", "at": "07:00", "source": "new/{period}.csv", "catch_up": "1d"}, {"name": "b"}
     )
     assert (a.change, a.differed) == ("updated", ("overlap or catch-up",))
+
+
+async def test_a_comparison_is_synced_as_a_run_is(calendar: Calendar) -> None:
+    """It is created once, what differs is told by its name, and a run of its name replaces it."""
+    assert [one.change for one in await calendar.sync_reconciles({"name": "nightly"})] == ["created"]
+    assert [one.change for one in await calendar.sync_reconciles({"name": "nightly"})] == ["unchanged"]
+    [synced] = await calendar.sync_reconciles({"name": "nightly", "look_back_days": 30, "repair": True})
+    assert (synced.change, set(synced.differed)) == ("updated", {"look_back_days", "repair"})
+    [synced] = await calendar.sync({"name": "nightly"})
+    assert (synced.change, synced.differed[:2]) == ("updated", ("what it starts", "where it starts"))
 
 
 async def test_a_pause_survives_a_sync(calendar: Calendar) -> None:

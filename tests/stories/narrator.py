@@ -92,12 +92,14 @@ def describe(shown: Document) -> str:
     return f"{shown['phase']}{hold}: {shown['lines']} lines = {told}"
 
 
-async def until(look: Callable[[], Awaitable[Document | None]], what: str) -> Document:
-    """Return the first thing that `look` finds, within a minute."""
+async def until(
+    look: Callable[[], Awaitable[Document | None]], what: str, *, within_seconds: float = UNTIL_SECONDS
+) -> Document:
+    """Return the first thing that `look` finds, within a minute where nothing else is said."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + UNTIL_SECONDS
+    deadline = clock() + within_seconds
     while clock() < deadline:
         if (found := await look()) is not None:
             return found
         await asyncio.sleep(LOOK_AGAIN_SECONDS)
-    raise AssertionError(f"within {UNTIL_SECONDS:.0f} s it did not come to this: {what}")
+    raise AssertionError(f"within {within_seconds:.0f} s it did not come to this: {what}")

@@ -8,6 +8,7 @@ _CLASSES = {
     "GET balance": "BalanceRetrieveParams",
     "GET balance_transactions": "BalanceTransactionListParams",
     "GET balance_transactions/*": "BalanceTransactionRetrieveParams",
+    "GET payouts": "PayoutListParams",
     "POST customers": "CustomerCreateParams",
     "GET customers": "CustomerListParams",
     "GET customers/*": "CustomerRetrieveParams",

@@ -52,3 +52,26 @@ source = "exports/{period}.csv"
 # retry_policy = "retries.toml"
 # slice_size = 500
 """
+
+RECONCILE_EXAMPLE = """\
+
+# What is compared with Stripe by the calendar, as `chargeonce reconcile --since` does it.
+[[reconcile]]
+name = "nightly"
+account = "acct_1"
+
+# It fires at this local time, as a day, week or month begins; `anchor` as above.
+zone = "America/New_York"
+# every = "day"
+# anchor = 1
+# at = "05:00"
+
+# Every charge that was first sent in so many days before. Debits and refunds take days to be final.
+# look_back_days = 7
+
+# What moves no money is repaired at once. A refund never is: somebody approves it.
+# repair = false
+
+# So late Temporal may still fire by itself after an outage of its own.
+# catch_up = "3d"
+"""

@@ -11,13 +11,18 @@ from worker.reasons import read_reason
 from worker.schedules.temporal_schedules import find_schedule, need_schedule, order_of, our_schedules
 from worker.temporal_client import connect_temporal
 from worker.whoami import who as whoever_types
+from workflows.domain.counted import counted
+from workflows.launch_contracts import LaunchOrder
+from workflows.launch_reconcile_contracts import ReconcileOrder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_STARTS = {LaunchOrder: "run", ReconcileOrder: "reconciliation"}
+
 
 async def list_schedules(output: Output) -> None:
-    """Print every schedule of this task queue: what it bills, and when it fires next."""
+    """Print every schedule of this task queue: what it starts, and when it fires next."""
     settings = load_settings()
     client = await connect_temporal()
     found = []
@@ -58,10 +63,13 @@ async def _entry(client: Client, name: str, found: ScheduleDescription) -> dict[
     coming = info.next_action_times
     return {
         "name": name,
+        "starts": None if order is None else _STARTS[type(order)],
         "account": None if order is None else order.account,
         "every": None if order is None else order.calendar.every.value,
         "zone": None if order is None else order.calendar.zone,
-        "source": None if order is None else order.source,
+        "source": order.source if isinstance(order, LaunchOrder) else None,
+        "look_back_days": order.look_back_days if isinstance(order, ReconcileOrder) else None,
+        "repair": order.repair if isinstance(order, ReconcileOrder) else None,
         "paused": state.paused,
         "note": state.note,
         "next": None if state.paused or not coming else coming[0],
@@ -80,6 +88,7 @@ def _render(found: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType"]:
     rows = [
         (
             one["name"],
+            _describe(one),
             one["account"],
             one["every"],
             one["zone"],
@@ -88,7 +97,16 @@ def _render(found: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType"]:
         )
         for one in found
     ]
-    yield table(("schedule", "account", "every", "zone", "next firing (UTC)", "last firing (UTC)"), rows)
+    yield table(
+        ("schedule", "starts", "account", "every", "zone", "next firing (UTC)", "last firing (UTC)"), rows
+    )
+
+
+def _describe(one: Mapping[str, Any]) -> str:
+    if one["look_back_days"] is None:
+        return one["starts"] or ""
+    repairs = "repairs what moves no money" if one["repair"] else "repairs nothing"
+    return f"{one['starts']} ({counted(one['look_back_days'], 'day')} back, {repairs})"
 
 
 def _when(at: Any) -> str:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from worker.console_output import Output, table
-from worker.schedules.schedule_file import ScheduleEntry, read_schedules
+from worker.schedules.reconcile_entry import ReconcileEntry
+from worker.schedules.schedule_file import ScheduleEntry, read_file
 from worker.schedules.temporal_spec import OVERLAP_WHY
 from workflows.domain.calendar import Firing, WallClock
+from workflows.domain.counted import counted
 from workflows.domain.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -26,18 +28,29 @@ _CLOCKS = {
 async def preview_schedules(
     output: Output, path: Path, *, name: str | None, count: int, after: str | None
 ) -> None:
-    """Print the next `count` firings of each schedule of a file, or of the one of that name.
+    """Print the next `count` firings of each entry of a file, or of the one of that name.
 
     `after` is a date or time in ISO 8601, UTC where it does not say; without it, this machine's time. Nothing
     but the file is read.
 
     Raises:
-        InvalidInput: The file is wrong, has no schedule of that name, or `after` is no time.
+        InvalidInput: The file is wrong, has nothing of that name, or `after` is no time.
     """
-    entries = choose(read_schedules(path), name)
+    file = read_file(path)
     since = _parse_time(after) if after is not None else datetime.now(UTC)
+    reconciles = [
+        _reconcile_document(entry, since, count) for entry in file.reconciles if name in {None, entry.name}
+    ]
+    # A name that only a comparison has is no reason to refuse.
+    entries = [] if reconciles and name is not None else choose(file.schedules, name)
     documents = [_document(entry, since, count) for entry in entries]
-    output.result({"schedules": documents}, lambda: _render(documents))
+
+    def render() -> Iterable["RenderableType"]:
+        if documents or not reconciles:
+            yield from _render(documents)
+        yield from _render_reconciles(reconciles)
+
+    output.result({"schedules": documents, "reconciles": reconciles}, render)
 
 
 def choose(entries: Sequence[ScheduleEntry], name: str | None) -> list[ScheduleEntry]:
@@ -71,20 +84,39 @@ def describe_catch_up(entry: ScheduleEntry) -> str:
     )
 
 
-def _firing(entry: ScheduleEntry, firing: Firing) -> dict[str, Any]:
-    zone, calendar = ZoneInfo(entry.zone), entry.calendar()
-    local = firing.at.astimezone(zone)
-    start, end = (bound.astimezone(zone) for bound in calendar.bounds_of(firing.period))
+def _reconcile_document(entry: ReconcileEntry, after: datetime, count: int) -> dict[str, Any]:
+    back = timedelta(days=entry.look_back_days)
+    firings = islice(entry.calendar().firings_after(after), count)
+    return {
+        "name": entry.name,
+        "account": entry.account,
+        "zone": entry.zone,
+        "every": entry.every,
+        "look_back_days": entry.look_back_days,
+        "repair": entry.repair,
+        "firings": [_moment(entry.zone, firing) | {"since": firing.at - back} for firing in firings],
+    }
+
+
+def _moment(zone: str, firing: Firing) -> dict[str, Any]:
+    local = firing.at.astimezone(ZoneInfo(zone))
     return {
         "at": firing.at,
         "local": local,
         "utc_offset": f"{local:%z}"[:3] + ":" + f"{local:%z}"[3:],
         "weekday": f"{local:%a}",
+        "clocks": firing.wall_clock.value,
+        "note": _CLOCKS[firing.wall_clock],
+    }
+
+
+def _firing(entry: ScheduleEntry, firing: Firing) -> dict[str, Any]:
+    zone, calendar = ZoneInfo(entry.zone), entry.calendar()
+    start, end = (bound.astimezone(zone) for bound in calendar.bounds_of(firing.period))
+    return _moment(entry.zone, firing) | {
         "period": str(firing.period),
         "period_start": start,
         "period_end": end,
-        "clocks": firing.wall_clock.value,
-        "note": _CLOCKS[firing.wall_clock],
     }
 
 
@@ -111,6 +143,25 @@ def _render(documents: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType"
             yield "it does not fire any more"
         yield f"overlap: {one['overlap']}"
         yield f"catch-up: {one['catch_up']}; of what it finds: {one['missed']}"
+
+
+def _render_reconciles(documents: Sequence[Mapping[str, Any]]) -> Iterable["RenderableType"]:
+    for one in documents:
+        repairs = "repairs what moves no money" if one["repair"] else "repairs nothing"
+        yield f"{one['name']}: compares {one['account']} with Stripe every {one['every']}, in {one['zone']}"
+        rows = [
+            (
+                firing["weekday"],
+                f"{firing['local']:%Y-%m-%d %H:%M:%S}",
+                firing["utc_offset"],
+                f"{firing['at']:%Y-%m-%d %H:%M:%S}",
+                f"{firing['since']:%Y-%m-%d %H:%M:%S}",
+                firing["note"],
+            )
+            for firing in one["firings"]
+        ]
+        yield table(("", "local time", "offset", "UTC", "what was first sent since (UTC)", ""), rows)
+        yield f"{counted(one['look_back_days'], 'day')} back; {repairs}"
 
 
 def _parse_time(text: str) -> datetime:

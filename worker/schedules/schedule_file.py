@@ -1,19 +1,20 @@
 """The file of schedules: what is billed, when, from which source, and what becomes of what was missed."""
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from zoneinfo import available_timezones
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from worker.durations import parse_duration_seconds
 from worker.retry_policy_file import read_retry_policy
+from worker.schedules.keys import CATCH_UP_SECONDS, Account, CatchUp, Duration, Name, anchor_of, said
+from worker.schedules.reconcile_entry import ReconcileEntry
 from workflows.contracts import BelowMinimum, Canary, Timing
-from workflows.domain.anchors import FIRST, Anchor
 from workflows.domain.calendar import DAYS_AFTER_MAX, BillingCalendar, Bills, parse_at
 from workflows.domain.echo import echo
 from workflows.domain.errors import InvalidInput
@@ -22,26 +23,9 @@ from workflows.domain.periods import Period, PeriodKind
 from workflows.domain.retry_policy import DEFAULT_POLICY
 from workflows.launch_contracts import PERIOD_PLACEHOLDER, LaunchOrder, RunTerms
 
-# How late a firing may still be made good by Temporal itself after an outage. What is older is for people to
-# decide (`schedule sweep`): months at once would be a surprise on somebody's bank statement.
-CATCH_UP_SECONDS = 3 * 86_400.0
 SOURCE_WAIT_SECONDS = 6 * 3_600.0
 SCHEDULES_VARIABLE = "CHARGEONCE_SCHEDULES"
 _PATH_PREFIXES = ("csv:", "parquet:", "jsonl:")
-
-
-def _seconds(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("a duration is a text such as 6h or 3d")  # noqa: TRY004 - pydantic reports it so
-    try:
-        return parse_duration_seconds(value)
-    except InvalidInput as error:
-        raise ValueError(error.reason) from None
-
-
-T = TypeVar("T")
-
-Duration = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 
 
 class ScheduleEntry(BaseModel):
@@ -49,8 +33,8 @@ class ScheduleEntry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
-    account: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,100}$")]
+    name: Name
+    account: Account
     zone: str
     every: Literal["month", "quarter", "week", "day"]
     since: str
@@ -63,7 +47,7 @@ class ScheduleEntry(BaseModel):
     approve: Literal["plan", "any"] = "plan"
     approve_within: dict[str, str] = Field(default_factory=dict)
     missed: Literal["ask", "latest", "all"] = "ask"
-    catch_up: Duration = Field(default=CATCH_UP_SECONDS, ge=10, le=366 * 86_400)
+    catch_up: CatchUp = CATCH_UP_SECONDS
     source_wait: Duration = Field(default=SOURCE_WAIT_SECONDS, le=30 * 86_400)
     skip_invalid: bool = False
     below_minimum: Literal["carry-forward", "waive", "charge"] = "charge"
@@ -100,10 +84,10 @@ class ScheduleEntry(BaseModel):
             every=kind,
             since=self.since,
             until=self.until,
-            anchor=_anchor(self.anchor, kind),
+            anchor=anchor_of(self.anchor, kind),
             bills=self.bills,
             days_after=self.days_after,
-            at_seconds=_said("at", parse_at, self.at),
+            at_seconds=said("at", parse_at, self.at),
         )
 
     def order(self, *, timing: Timing, slices_at_once: int) -> LaunchOrder:
@@ -143,12 +127,28 @@ class ScheduleEntry(BaseModel):
 
     def _approve_within_minor(self) -> dict[str, int]:
         return {
-            currency: _said(f"approve_within.{currency}", partial(parse_major, currency=currency), amount)
+            currency: said(f"approve_within.{currency}", partial(parse_major, currency=currency), amount)
             for currency, amount in self.approve_within.items()
         }
 
 
+Entry = TypeVar("Entry", ScheduleEntry, ReconcileEntry)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFile:
+    """What a file says: what is billed by the calendar, and what is compared with Stripe."""
+
+    schedules: list[ScheduleEntry]
+    reconciles: list[ReconcileEntry]
+
+
 def read_schedules(path: Path) -> list[ScheduleEntry]:
+    """Return what a file says is billed. Raises as `read_file`."""
+    return read_file(path).schedules
+
+
+def read_file(path: Path) -> ScheduleFile:
     """Return what a file says.
 
     Raises:
@@ -160,44 +160,64 @@ def read_schedules(path: Path) -> list[ScheduleEntry]:
         raise InvalidInput(f"the file of schedules {str(path)!r} can't be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"{path} is no TOML: {error}") from None
-    return parse_schedules(document, path.parent.resolve(), str(path))
+    return parse_file(document, path.parent.resolve(), str(path))
 
 
 def parse_schedules(document: Mapping[str, Any], folder: Path, name: str) -> list[ScheduleEntry]:
-    """Return the schedules of a parsed file; relative paths in it are relative to `folder`.
+    """Return what a parsed file says is billed. Raises as `parse_file`."""
+    return parse_file(document, folder, name).schedules
+
+
+def parse_file(document: Mapping[str, Any], folder: Path, name: str) -> ScheduleFile:
+    """Return what a parsed file says; relative paths in it are relative to `folder`.
 
     Raises:
         InvalidInput: A key is wrong, or two schedules have one name or bill the same periods of an account;
             every fault is named.
     """
-    rows = document.get("schedule", [])
     faults = [
-        f"{echo(key)} is no key of it: there is [[schedule]] alone" for key in document if key != "schedule"
+        f"{echo(key)} is no key of it: there are [[schedule]] and [[reconcile]] alone"
+        for key in document
+        if key not in {"schedule", "reconcile"}
     ]
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InvalidInput(f"{name}: schedule is no list of tables: write [[schedule]]")
-    entries: list[ScheduleEntry] = []
-    for number, row in enumerate(rows, start=1):
-        try:
-            entry = ScheduleEntry.model_validate(row)
-        except ValidationError as error:
-            said = echo(str(row["name"])) if "name" in row else f"number {number}"
-            faults += [f"schedule {said}: {_fault(dict(part))}" for part in error.errors()]
-            continue
-        if any(entry.name == other.name for other in entries):
-            faults.append(f"schedule {echo(entry.name)} is there twice")
-        faults += [
-            f"schedules {echo(other.name)} and {echo(entry.name)} bill the same periods of {entry.account}, "
-            "and each of those has one run: give them other periods by since and until, or make them one"
-            for other in entries
-            if entry.name != other.name and entry.shares_periods_with(other)
-        ]
-        policy = None if entry.retry_policy is None else folder / entry.retry_policy.expanduser()
-        source = _absolute(entry.source, folder)
-        entries.append(entry.model_copy(update={"source": source, "retry_policy": policy}))
+    schedules = _entries(ScheduleEntry, "schedule", document, name, faults)
+    reconciles = _entries(ReconcileEntry, "reconcile", document, name, faults)
+    names = [*(entry.name for entry in schedules), *(entry.name for entry in reconciles)]
+    faults += [
+        f"schedule {echo(name)} is there twice" for number, name in enumerate(names) if name in names[:number]
+    ]
+    faults += [
+        f"schedules {echo(other.name)} and {echo(entry.name)} bill the same periods of {entry.account}, "
+        "and each of those has one run: give them other periods by since and until, or make them one"
+        for number, entry in enumerate(schedules)
+        for other in schedules[:number]
+        if entry.name != other.name and entry.shares_periods_with(other)
+    ]
     if faults:
         raise InvalidInput(f"{name}: {'; '.join(faults)}")
+    return ScheduleFile([_in_folder(entry, folder) for entry in schedules], reconciles)
+
+
+def _entries(
+    kind: type[Entry], key: str, document: Mapping[str, Any], name: str, faults: list[str]
+) -> list[Entry]:
+    """Return the entries of one kind that are right; what is wrong with the others is added to `faults`."""
+    rows = document.get(key, [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InvalidInput(f"{name}: {key} is no list of tables: write [[{key}]]")
+    entries: list[Entry] = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            entries.append(kind.model_validate(row))
+        except ValidationError as error:
+            named = echo(str(row["name"])) if "name" in row else f"number {number}"
+            faults += [f"{key} {named}: {_fault(dict(part))}" for part in error.errors()]
     return entries
+
+
+def _in_folder(entry: ScheduleEntry, folder: Path) -> ScheduleEntry:
+    policy = None if entry.retry_policy is None else folder / entry.retry_policy.expanduser()
+    return entry.model_copy(update={"source": _absolute(entry.source, folder), "retry_policy": policy})
 
 
 def _fault(part: Mapping[str, Any]) -> str:
@@ -222,21 +242,6 @@ def _join(folder: Path, path: str) -> str:
 
 
 def _period(label: str, kind: PeriodKind, key: str) -> None:
-    period = _said(key, Period.parse, label)
+    period = said(key, Period.parse, label)
     if period.kind is not kind or str(period) != label:
         raise ValueError(f"{key}: {echo(label)} is no {kind}")
-
-
-def _anchor(value: str | int | None, kind: PeriodKind) -> Anchor:
-    if value is None:
-        return FIRST
-    if kind is PeriodKind.DAY:
-        raise ValueError("anchor: days begin at midnight and have none")
-    return _said("anchor", Anchor.of_week if kind is PeriodKind.WEEK else Anchor.of_month, str(value))
-
-
-def _said(key: str, parse: Callable[[str], T], text: str) -> T:
-    try:
-        return parse(text)
-    except InvalidInput as error:
-        raise ValueError(f"{key}: {error.reason}") from None

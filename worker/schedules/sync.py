@@ -9,10 +9,11 @@ from temporalio.client import Client, ScheduleAlreadyRunningError, ScheduleUpdat
 
 from worker.console_output import Output, table
 from worker.environment import load_settings
-from worker.schedules.schedule_file import ScheduleEntry, read_schedules
+from worker.schedules.schedule_file import read_file
 from worker.schedules.temporal_schedules import (
     MARK,
     Desired,
+    Entry,
     desired_of,
     differences,
     find_schedule,
@@ -47,14 +48,14 @@ async def sync_schedules(output: Output, path: Path) -> None:
         RefusedToStart: A schedule of such a name was made by somebody else. Those before it in the file are
             as they are to be; do it again once that is out of the way.
     """
-    entries = read_schedules(path)
+    file = read_file(path)
     settings = load_settings()
-    synced = await sync(await connect_temporal(), entries, settings)
+    synced = await sync(await connect_temporal(), [*file.schedules, *file.reconciles], settings)
     document = {"schedules": [asdict(one) for one in synced], "changed": _changed(synced)}
     output.result(document, lambda: _render(synced))
 
 
-async def sync(client: Client, entries: Sequence[ScheduleEntry], settings: Settings) -> list[Synced]:
+async def sync(client: Client, entries: Sequence[Entry], settings: Settings) -> list[Synced]:
     """Create, update and remove schedules of this task queue. Doing it again changes nothing.
 
     Whether a schedule is paused is left as it is: a pause is a person's decision, and no file's. Raises as

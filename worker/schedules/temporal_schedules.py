@@ -15,16 +15,25 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from worker.schedules.reconcile_entry import ReconcileEntry
 from worker.schedules.schedule_file import ScheduleEntry
 from worker.schedules.temporal_spec import policy_of, spec_of
 from worker.settings import Settings
 from workflows.domain.errors import RefusedToStart
 from workflows.launch import LaunchRun
 from workflows.launch_contracts import LaunchOrder
+from workflows.launch_reconcile import LaunchReconcile
+from workflows.launch_reconcile_contracts import ReconcileOrder
 
 PREFIX = "chargeonce/"
 MARK = "chargeonce_task_queue"  # a memo, which nobody can change later: whose workers the schedule is for
-LAUNCHER = "LaunchRun"
+Entry = ScheduleEntry | ReconcileEntry
+Order = LaunchOrder | ReconcileOrder
+_ORDERS: dict[str, type[LaunchOrder] | type[ReconcileOrder]] = {
+    "LaunchRun": LaunchOrder,
+    "LaunchReconcile": ReconcileOrder,
+}
+"""What each launcher is handed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +41,7 @@ class Desired:
     """What a schedule of the file is to be at Temporal."""
 
     name: str
-    order: LaunchOrder
+    order: Order
     schedule: Schedule
 
     @property
@@ -46,12 +55,19 @@ def schedule_id_of(name: str) -> str:
     return f"{PREFIX}{name}"
 
 
-def desired_of(entry: ScheduleEntry, settings: Settings) -> Desired:
+def desired_of(entry: Entry, settings: Settings) -> Desired:
     """Return what an entry of the file is to be at Temporal, not paused."""
-    order = entry.order(timing=settings.timing, slices_at_once=settings.slices_at_once)
-    action = ScheduleActionStartWorkflow(
-        LaunchRun.run, order, id=f"launch/{entry.name}", task_queue=settings.task_queue
-    )
+    order: Order
+    if isinstance(entry, ReconcileEntry):
+        order = entry.order(timing=settings.timing)
+        action = ScheduleActionStartWorkflow(
+            LaunchReconcile.run, order, id=f"launch-reconcile/{entry.name}", task_queue=settings.task_queue
+        )
+    else:
+        order = entry.order(timing=settings.timing, slices_at_once=settings.slices_at_once)
+        action = ScheduleActionStartWorkflow(
+            LaunchRun.run, order, id=f"launch/{entry.name}", task_queue=settings.task_queue
+        )
     schedule = Schedule(
         action=action,
         spec=spec_of(order.calendar),
@@ -98,21 +114,22 @@ async def our_schedules(client: Client, task_queue: str) -> AsyncIterator[str]:
             yield listed.id.removeprefix(PREFIX)
 
 
-async def order_of(client: Client, found: ScheduleDescription) -> LaunchOrder | None:
-    """Return what a schedule hands to the launcher, or None where that can't be read."""
+async def order_of(client: Client, found: ScheduleDescription) -> Order | None:
+    """Return what a schedule hands to its launcher, or None where that can't be read."""
     action = found.schedule.action
-    if not isinstance(action, ScheduleActionStartWorkflow) or action.workflow != LAUNCHER:
+    kind = _ORDERS.get(action.workflow) if isinstance(action, ScheduleActionStartWorkflow) else None
+    if kind is None or not isinstance(action, ScheduleActionStartWorkflow):
         return None
     try:
-        [order] = await client.data_converter.decode(list(action.args), [LaunchOrder])
+        [order] = await client.data_converter.decode(list(action.args), [kind])
     except Exception:  # noqa: BLE001 - made by another version, or by hand: then it is simply another one
         return None
-    return order if isinstance(order, LaunchOrder) else None
+    return order if isinstance(order, kind) else None
 
 
-def differences(desired: Desired, order: LaunchOrder | None, found: ScheduleDescription) -> Iterator[str]:
+def differences(desired: Desired, order: Order | None, found: ScheduleDescription) -> Iterator[str]:
     """Yield in what a schedule differs from what it is to be, in words of the file where it has some."""
-    if order is None:
+    if type(order) is not type(desired.order):
         yield "what it starts"
     elif order != desired.order:
         ours, theirs = desired.order.model_dump(), order.model_dump()

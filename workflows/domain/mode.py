@@ -38,8 +38,10 @@ _CLAIMS = {
 }
 
 
-def mode_of(*, phase: str, hold: str | None, canceling: bool) -> Mode:
-    """Return the mode of a run that stands like this in the ledger."""
+def mode_of(*, phase: str, hold: str | None, canceling: bool, restored: bool = False) -> Mode:
+    """Return the mode of a run that stands like this in the ledger; of a restored one nothing is sent."""
+    if restored:
+        return Mode.HELD
     if canceling:
         return Mode.CANCELING
     return Mode.NORMAL if hold is None and phase in CHARGING_PHASES else Mode.HELD

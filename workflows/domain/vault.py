@@ -1,7 +1,8 @@
 """What a vault key may call: the catalog of endpoints, what each can do to money, the allowlist per scope.
 
 An endpoint that is not in the catalog can't be allowed to anybody, since the proxy would not know how to
-count it: charges, transfers, payouts, invoices, checkout and everything of the v2 API are not in it.
+count it: charges, transfers, payouts, invoices, checkout and everything of the v2 API are not in it, but for
+reading a few of them.
 """
 
 import re
@@ -59,6 +60,7 @@ _READS = (
     "payment_intents/{id}",
     "payment_methods",
     "payment_methods/{id}",
+    "payouts",
     "refunds",
     "refunds/{id}",
 )

@@ -60,11 +60,12 @@ CREATE TABLE reconciliation_requests (
     PRIMARY KEY (reconciliation_id, purpose)
 );
 
--- What could not be read: the absence of a difference proves nothing there.
+-- What could not be read, so that the absence of a difference proves nothing there; and what else is to be said.
 CREATE TABLE reconciliation_gaps (
     reconciliation_id text NOT NULL REFERENCES reconciliations,
     what              text NOT NULL,
     why               text NOT NULL,
+    is_gap            boolean NOT NULL,
     PRIMARY KEY (reconciliation_id, what)
 );
 

@@ -212,6 +212,7 @@ guarded AS (
        SET due_at = NULL, changed_at = moment.at
       FROM input i, moment
      WHERE c.charge_id = i.charge_id
+       AND NOT is_restored()
        AND c.run_id IS NOT DISTINCT FROM i.run_id
        AND c.fence = i.fence
        AND c.state = i.state

@@ -3,7 +3,8 @@
 
 -- name: standing
 -- Where a run stands. $1 run_id
-SELECT phase, hold, hold_reason, canceling, canary_released, owner, plan_hash, approved_hash
+SELECT phase, hold, hold_reason, canceling, canary_released, owner, plan_hash, approved_hash,
+       is_restored() AS restored
   FROM billing_runs WHERE run_id = $1
 
 -- name: approve

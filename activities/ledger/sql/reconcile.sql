@@ -80,8 +80,9 @@ ON CONFLICT (reconciliation_id, purpose) DO UPDATE SET requests = q.requests + E
 RETURNING requests
 
 -- name: note_gap
--- Say what could not be read. $1 reconciliation_id $2 what $3 why
-INSERT INTO reconciliation_gaps (reconciliation_id, what, why) VALUES ($1, $2, $3)
+-- Say what could not be read, or what else people should know. $1 reconciliation_id $2 what $3 why
+-- $4 whether anything could not be read
+INSERT INTO reconciliation_gaps (reconciliation_id, what, why, is_gap) VALUES ($1, $2, $3, $4)
 ON CONFLICT (reconciliation_id, what) DO UPDATE SET why = EXCLUDED.why
 
 -- name: lines_of
@@ -182,8 +183,8 @@ SELECT (SELECT count(*) FROM reconciliation_scope($1)) AS charges,
 SELECT purpose, requests FROM reconciliation_requests WHERE reconciliation_id = $1 ORDER BY purpose
 
 -- name: gaps_of
--- What could not be read. $1 reconciliation_id
-SELECT what, why FROM reconciliation_gaps WHERE reconciliation_id = $1 ORDER BY what
+-- What could not be read, and what else is to be said. $1 reconciliation_id
+SELECT what, why, is_gap FROM reconciliation_gaps WHERE reconciliation_id = $1 ORDER BY what
 
 -- name: close_reconciliation
 -- Freeze the report. $1 reconciliation_id $2 report

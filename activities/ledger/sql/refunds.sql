@@ -39,7 +39,7 @@ WITH moment AS MATERIALIZED (SELECT ledger_now() AS at),
 begun AS (
     UPDATE refund_requests SET state = 'sending', changed_at = moment.at
       FROM moment
-     WHERE request_id = $1 AND state = 'requested'
+     WHERE request_id = $1 AND state = 'requested' AND NOT is_restored()
     RETURNING charge_id, payment_intent
 ),
 frozen AS (
@@ -60,7 +60,7 @@ WITH moment AS MATERIALIZED (SELECT ledger_now() AS at),
 guarded AS (
     UPDATE refund_requests q SET changed_at = moment.at
       FROM moment
-     WHERE q.request_id = $1 AND q.state = 'sending'
+     WHERE q.request_id = $1 AND q.state = 'sending' AND NOT is_restored()
        AND EXISTS (SELECT FROM keys k
                     WHERE k.key = $2 AND k.first_intended_at > moment.at - $4 * interval '1 second')
     RETURNING q.request_id
