@@ -174,7 +174,7 @@ class ReconcileActivities(contracts.ReconcileActivities):
             repaired=dict(drift[RepairState.REPAIRED]),
             open=dict(still_open),
             requests=requests,
-            bound=requests.get("pages", 0) + sums.customers + sums.settled + sums.in_flight,
+            bound=requests.get("pages", 0) + sums.customers,
             events_looked_for=EVENTS in requests,
             incomplete=gaps,
             remarks=remarks,

@@ -6,7 +6,7 @@ The comparison itself is the auditor's (`activities.differences`); here its word
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from activities.differences import DEAD, MONEY, Kind, Seen, compare, stranger
+from activities.differences import DEAD, IN_FLIGHT, MONEY, Kind, Seen, compare, stranger
 from activities.ledger.audit import AuditedLine
 from activities.ledger.reconcile import ScopedLine
 from workflows.domain.drift import Drift, DriftKind, Repair
@@ -42,6 +42,14 @@ def agrees(scoped: ScopedLine, one: Seen) -> bool:
         return False
     found = compare(line, (one._replace(returned_minor=line.returned_minor),), closed=scoped.closed)
     return not (found.differences or found.needs_second_look or found.behind)
+
+
+def is_in_flight_as_shown(scoped: ScopedLine, one: Seen) -> bool:
+    """Return whether a page's PaymentIntent is the own one of a charge in flight, or may become it."""
+    line = scoped.line
+    if line.state == "creating":
+        return line.payment_intent is None and one.status not in MONEY
+    return line.state in IN_FLIGHT and line.payment_intent == one.payment_intent
 
 
 def says_nothing(scoped: ScopedLine | None, one: Seen) -> bool:

@@ -30,6 +30,12 @@ CUSTOMERS_AT_ONCE = 8
 TRIES_MAX = 3
 LOOKS_MAX = 4
 LOOKS, REPAIRS = "looks", "repairs"
+ONLY_IN_FLIGHT = "in flight"  # as `mark_unseen` says it
+_FLIGHT_OUTCOMES = {
+    FlightEnd.SETTLED: "agrees",
+    FlightEnd.IN_FLIGHT: "in_flight",
+    FlightEnd.LIVE: "in_flight",
+}
 
 
 @dataclass(slots=True)
@@ -71,10 +77,13 @@ class Looker:
     async def look(self) -> Looked:
         """Look at one batch of suspects, and return how many are left."""
         suspects = await self._ledger.next_suspects(self._id, limit=BATCH_CHARGES)
-        settled = await self._settle(suspects)
+        flights = await self._settle(suspects)
+        settled = frozenset(name for name, end in flights.items() if end is FlightEnd.SETTLED)
+        concluded = await self._conclude_flights(suspects, flights)
         by_customer: defaultdict[str | None, list[Suspect]] = defaultdict(list)
         for one in suspects:
-            by_customer[one.customer].append(one)
+            if one.charge_id not in concluded:
+                by_customer[one.customer].append(one)
         slots = asyncio.Semaphore(CUSTOMERS_AT_ONCE)
 
         async def look_at(customer: str | None, theirs: list[Suspect]) -> None:
@@ -90,15 +99,30 @@ class Looker:
             await self._ledger.count_requests(self._id, REPAIRS, self._repairer.take_requests())
         return Looked(looked=len(suspects), left=await self._ledger.count_suspects(self._id))
 
-    async def _settle(self, suspects: Sequence[Suspect]) -> frozenset[str]:
-        """Let what is in flight settle; return which charges did."""
+    async def _settle(self, suspects: Sequence[Suspect]) -> dict[str, FlightEnd]:
+        """Let what is in flight settle; return how that ended for each of them."""
         lines = await self._ledger.lines_of(self._is.account, [one.charge_id for one in suspects])
         flying = [charge_id for charge_id, scoped in lines.items() if scoped.line.state in IN_FLIGHT]
         if not flying:
-            return frozenset()
+            return {}
         flights = await settle_in_flight(self._pool, self._accounts, self._parts, flying)
         await self._ledger.count_requests(self._id, LOOKS, flights.requests)
-        return frozenset(one.charge_id for one in flights.flights if one.end is FlightEnd.SETTLED)
+        return {one.charge_id: one.end for one in flights.flights}
+
+    async def _conclude_flights(
+        self, suspects: Sequence[Suspect], flights: Mapping[str, FlightEnd]
+    ) -> frozenset[str]:
+        """End suspects that were only in flight: the settle function has looked, and no page showed more."""
+        ends = {
+            one.charge_id: _FLIGHT_OUTCOMES[flights[one.charge_id]]
+            for one in suspects
+            if one.why == ONLY_IN_FLIGHT and flights.get(one.charge_id) in _FLIGHT_OUTCOMES
+        }
+        if ends:
+            await self._ledger.end_suspects(
+                self._id, {name: (outcome, outcome == "agrees") for name, outcome in ends.items()}
+            )
+        return frozenset(ends)
 
     async def _look_at(self, customer: str | None, suspects: list[Suspect], settled: frozenset[str]) -> None:
         try:

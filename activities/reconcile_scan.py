@@ -14,7 +14,7 @@ from activities.differences import Seen
 from activities.gateway.findings import Page
 from activities.ledger.drift import Reconciliation
 from activities.ledger.reconcile import ReconcileLedger
-from activities.reconcile_judge import agrees, says_nothing
+from activities.reconcile_judge import agrees, is_in_flight_as_shown, says_nothing
 from activities.stripe_pages import Unreadable, read_pages, read_refunds
 from workflows.domain.answer import PaymentIntent
 
@@ -109,6 +109,8 @@ class Scanner:
                 continue  # another run's, to be reconciled there
             if says_nothing(scoped, one):
                 continue
+            if scoped is not None and is_in_flight_as_shown(scoped, one):
+                continue  # it will be asked about by itself, as all that is in flight
             if scoped is not None and agrees(scoped, one):
                 seen.append(charge_id)
             else:

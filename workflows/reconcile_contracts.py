@@ -80,9 +80,9 @@ class ReconcileReport(Message):
     """What a reconciliation came to. The differences themselves are in the ledger.
 
     `requests` counts what Stripe was asked, by purpose (`pages`, `looks`, `refunds`, `events`, `repairs`);
-    `bound` is what DESIGN.md, section 8, allows for pages and looks: the pages, one list for each customer
-    who was looked at, and one question for each charge that was in flight. `incomplete` says what could not
-    be read: with anything in it, the absence of a difference proves nothing.
+    `bound` is what DESIGN.md, section 8, allows for pages and looks: the pages, and one question for each
+    customer who was looked at. `incomplete` says what could not be read: with anything in it, the absence of
+    a difference proves nothing.
     """
 
     reconciliation_id: str

@@ -42,10 +42,11 @@ class ScanSpan:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A charge to look at. The ledger may have none of this identity."""
+    """A charge to look at, and why. The ledger may have none of this identity."""
 
     charge_id: str
     customer: str | None
+    why: str
     tries: int
 
 
@@ -192,7 +193,7 @@ class ReconcileLedger:
     async def next_suspects(self, reconciliation_id: str, *, limit: int) -> list[Suspect]:
         """Return up to `limit` suspects, those that were tried least first."""
         rows = await self._pool.fetch(_SQL["next_suspects"], reconciliation_id, limit)
-        return [Suspect(row["charge_id"], row["customer"], row["tries"]) for row in rows]
+        return [Suspect(**dict(row)) for row in rows]
 
     async def count_suspects(self, reconciliation_id: str) -> int:
         """Return how many are still to be looked at."""

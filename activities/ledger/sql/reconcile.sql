@@ -114,7 +114,7 @@ ON CONFLICT DO NOTHING
 WITH scope AS MATERIALIZED (SELECT * FROM reconciliation_scope($1))
 INSERT INTO reconciliation_suspects (reconciliation_id, charge_id, customer, why)
 SELECT $1, s.charge_id, s.customer,
-       CASE WHEN s.state IN ('creating', 'confirming', 'canceling') THEN 'in flight'
+       CASE WHEN NOT $2 AND s.state IN ('creating', 'confirming', 'canceling') THEN 'in flight'
             WHEN NOT EXISTS (SELECT FROM reconciliation_seen n
                               WHERE n.reconciliation_id = $1 AND n.charge_id = s.charge_id OFFSET 0) THEN 'not shown'
             ELSE 'refunds differ' END
@@ -144,7 +144,7 @@ SELECT payment_intent, returned_minor FROM reconciliation_refunds
 -- name: next_suspects
 -- The next ones to look at, those that were tried least first, all of one customer together. $1 reconciliation_id
 -- $2 limit
-SELECT charge_id, customer, tries FROM reconciliation_suspects
+SELECT charge_id, customer, why, tries FROM reconciliation_suspects
  WHERE reconciliation_id = $1 AND looked_at IS NULL
  ORDER BY tries, customer, charge_id
  LIMIT $2
