@@ -4,7 +4,7 @@ import pytest
 
 from worker.reasons import REASON_RULE, read_reason
 from worker.run_advice import advise
-from worker.run_control import _decision
+from worker.run_control import decision_of
 from worker.run_decisions import parse_caps
 from workflows.contracts import Decision
 from workflows.domain.errors import InvalidInput
@@ -35,7 +35,7 @@ def test_what_is_no_cap_is_refused(words: list[str]) -> None:
 def test_a_decision_says_who_and_why(who: str, reason: str) -> None:
     """It is refused before any workflow hears of it."""
     with pytest.raises(InvalidInput):
-        _decision(Decision, who=who, reason=reason)
+        decision_of(Decision, who=who, reason=reason)
     if who == "ops":
         with pytest.raises(InvalidInput):
             read_reason(reason)
@@ -43,7 +43,7 @@ def test_a_decision_says_who_and_why(who: str, reason: str) -> None:
 
 def test_a_reason_is_kept_as_the_refusal_of_others_says() -> None:
     """Without the blanks around it, and with the line breaks and tabs in it."""
-    assert _decision(Decision, who=" ops ", reason=" a\n\tb ") == Decision(who="ops", reason="a\n\tb")
+    assert decision_of(Decision, who=" ops ", reason=" a\n\tb ") == Decision(who="ops", reason="a\n\tb")
     assert read_reason(" a\n\tb ") == "a\n\tb"
     assert "only line breaks and tabs" in REASON_RULE
 

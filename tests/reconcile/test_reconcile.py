@@ -29,7 +29,6 @@ from workflows.domain.drift import RepairState
 from workflows.domain.keys import IdempotencyKey
 from workflows.domain.states import State
 from workflows.domain.window import WINDOW_SECONDS
-from workflows.reconcile_contracts import ReconcileReport
 
 Plant = Callable[[Scene, Charge], Awaitable[object]]
 
@@ -312,9 +311,7 @@ async def test_two_reconciliations_of_one_scope_do_no_harm(scene: Scene, mail: M
     """Side by side, both find the same difference, and one row stands for it."""
     charge_ids = await charged(scene)
     await paid_unknown_to_the_ledger(scene, await scene.charge(charge_ids[0]))
-    reports: list[ReconcileReport] = await asyncio.gather(
-        Office(mail).reconcile(repair=True), Office(mail).reconcile(repair=True)
-    )
+    reports = await asyncio.gather(Office(mail).reconcile(repair=True), Office(mail).reconcile(repair=True))
     assert all(not report.open for report in reports), reports
     assert (await ChargeLedger(scene.pool).read(charge_ids[0])).state is State.SUCCEEDED
     assert len(await Office(mail).findings(open_only=False)) == 1

@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ async def test_a_process_killed_anywhere_refunds_once(desk: Desk, point: RefundP
 async def test_an_answer_that_is_lost_is_found_out_about(desk: Desk, kind: str, place: str) -> None:
     """Whether the refund was made or not, one refund is what comes of it."""
     request = await desk.ask(await desk.charge(), 1_000)
-    effect = {"status": 500} if kind == "error" else {}
+    effect: dict[str, Any] = {"status": 500} if kind == "error" else {}
     desk.scene.sim.set_faults(fault(kind, place=place, match=REFUNDS, times=1, **effect))
     assert (await desk.carry(request)).state == MADE
     assert desk.refunded() == [1_000]
