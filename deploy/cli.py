@@ -10,11 +10,12 @@ from typing import Annotated
 
 import typer
 
-from worker.cli import EXIT_CODES, AsJson, examples
+from worker.cli import EXIT_CODES, AsJson
 from worker.cli import app as production_app
 from worker.console_output import Output
 from worker.ending import run_to_the_end
 from worker.failures import reported
+from worker.help_examples import examples
 
 # ruff: noqa: PLC0415 - heavy modules are imported by the command that needs them
 

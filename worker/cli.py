@@ -13,6 +13,7 @@ from worker.console_output import Output
 from worker.ending import run_to_the_end
 from worker.export_commands import add_export_commands
 from worker.failures import reported
+from worker.help_examples import examples
 from worker.notify_commands import notifications_app
 from worker.proxy_commands import add_proxy_commands
 from worker.reconcile_commands import add_reconcile_commands
@@ -27,11 +28,6 @@ from workflows.domain.errors import InvalidInput
 # ruff: noqa: PLC0415 - see the docstring
 
 EXIT_CODES = "Exit codes: 0 good, 2 usage, 3 drift or duplicates found, 4 refused to start, 1 anything else."
-
-
-def examples(*commands: str) -> str:
-    """Return an epilog with one example a line, which nothing fills up."""
-    return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])
 
 
 app = typer.Typer(

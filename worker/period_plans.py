@@ -160,4 +160,3 @@ def _render_customers(labels: Sequence[str], document: Mapping[str, Any]) -> Ite
 
 def _amount(amount_minor: int | None, currency: str) -> str:
     return "" if amount_minor is None else format_money(amount_minor, currency)
-

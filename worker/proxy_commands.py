@@ -8,13 +8,10 @@ import typer
 
 from worker.console_output import Output
 from worker.failures import reported
+from worker.help_examples import examples
 from worker.vault_allow import explain_words
 
 # ruff: noqa: PLC0415 - heavy modules are imported by the command that needs them
-
-
-def _examples(*commands: str) -> str:
-    return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])
 
 
 _ISSUE_HELP = (
@@ -53,11 +50,11 @@ Run = Annotated[str | None, typer.Option(help="A run, such as billing-run/acct_1
 def add_proxy_commands(app: typer.Typer) -> None:
     """Add the commands of the proxy to the production commands."""
     app.add_typer(vault_app, name="vault")
+    app.command("proxy", help=_PROXY_HELP, epilog=examples("proxy --listen 127.0.0.1:12112", "proxy --live"))(
+        proxy
+    )
     app.command(
-        "proxy", help=_PROXY_HELP, epilog=_examples("proxy --listen 127.0.0.1:12112", "proxy --live")
-    )(proxy)
-    app.command(
-        "audit", epilog=_examples("audit --run billing-run/acct_1/2031-03", "audit --since 2h --json")
+        "audit", epilog=examples("audit --run billing-run/acct_1/2031-03", "audit --since 2h --json")
     )(audit)
 
 
@@ -81,7 +78,7 @@ def proxy(
 @vault_app.command(
     "issue",
     help=_ISSUE_HELP,
-    epilog=_examples(
+    epilog=examples(
         "vault issue --account acct_1 --allow reads --expires 24h",
         "vault issue --account acct_1 --allow billing --cap usd=100.00 --daily --label 'shop agent'",
         "vault issue --account acct_1 --allow 'POST /v1/refunds' --allow reads --cap eur=50.00 --json",
@@ -118,7 +115,7 @@ def issue(
         asyncio.run(issue_key(output, command))
 
 
-@vault_app.command("endpoints", epilog=_examples("vault endpoints", "vault endpoints billing refund --json"))
+@vault_app.command("endpoints", epilog=examples("vault endpoints", "vault endpoints billing refund --json"))
 def endpoints(
     words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="See `vault issue`.")] = None,
     *,
@@ -132,7 +129,7 @@ def endpoints(
         list_endpoints(output, words or [])
 
 
-@vault_app.command("list", epilog=_examples("vault list", "vault list --all --json"))
+@vault_app.command("list", epilog=examples("vault list", "vault list --all --json"))
 def list_(
     *,
     run: Run = None,
@@ -150,7 +147,7 @@ def list_(
 
 @vault_app.command(
     "revoke",
-    epilog=_examples(
+    epilog=examples(
         "vault revoke vk_test_0Ab1Cd2Ef3 --reason 'the agent is done'",
         "vault revoke --run billing-run/acct_1/2031-03 --reason 'stop it now'",
     ),
@@ -172,7 +169,7 @@ def revoke(
 
 @vault_app.command(
     "rotate",
-    epilog=_examples(
+    epilog=examples(
         "vault rotate billing-run/acct_1/2031-03 --reason 'it leaked'",
         "vault rotate --account acct_1 --use reading --reason 'it leaked'",
     ),

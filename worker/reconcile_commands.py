@@ -8,14 +8,11 @@ import typer
 
 from worker.console_output import Output
 from worker.failures import EXIT_USAGE, CommandFailed, reported
+from worker.help_examples import examples
 
 # ruff: noqa: PLC0415 - heavy modules are imported by the command that needs them
 
 RUN = "billing-run/acct_1/2031-03"
-
-
-def _examples(*commands: str) -> str:
-    return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])
 
 
 reconcile_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
@@ -31,7 +28,7 @@ def add_reconcile_commands(app: typer.Typer) -> None:
 
 
 @reconcile_app.callback(
-    epilog=_examples(
+    epilog=examples(
         f"reconcile --run {RUN}",
         f"reconcile --run {RUN} --repair --html drift.html",
         "reconcile --since 3d --account acct_1 --csv drift.csv --json",
@@ -104,7 +101,7 @@ def _refuse_options(context: typer.Context) -> None:
         )
 
 
-@reconcile_app.command("list", epilog=_examples("reconcile list", "reconcile list --limit 5 --json"))
+@reconcile_app.command("list", epilog=examples("reconcile list", "reconcile list --limit 5 --json"))
 def list_(
     *,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many, newest first.")] = 20,
@@ -120,7 +117,7 @@ def list_(
 
 @reconcile_app.command(
     "show",
-    epilog=_examples(
+    epilog=examples(
         f"reconcile show reconcile/{RUN}/1",
         f"reconcile show reconcile/{RUN}/1 --csv drift.csv --html drift.html --json",
     ),

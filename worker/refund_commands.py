@@ -7,6 +7,7 @@ import typer
 
 from worker.console_output import Output
 from worker.failures import reported
+from worker.help_examples import examples
 from workflows.domain.errors import InvalidInput
 
 # ruff: noqa: PLC0415 - commands import what they need
@@ -19,14 +20,14 @@ def add_refund_commands(app: typer.Typer) -> None:
     """Add the commands to `chargeonce`."""
     app.command(
         "refund",
-        epilog=_examples(
+        epilog=examples(
             'refund cus_42/base --reason "paid by transfer as well"',
             'refund 3f2a9c --amount 12.50 --reason "half a month" --yes --json',
             "refund 3f2a9c --payment-intent pi_3Q --amount 42.00 --reason duplicate --yes",
             "refund --request 5d1f0c2a9b8e7d6c5b4a3f2e",
         ),
     )(refund)
-    app.command("refunds", epilog=_examples("refunds", "refunds --charge cus_42/base --json"))(refunds)
+    app.command("refunds", epilog=examples("refunds", "refunds --charge cus_42/base --json"))(refunds)
 
 
 def refund(
@@ -84,7 +85,3 @@ def refunds(
         from worker.refund_actions import list_refunds
 
         asyncio.run(list_refunds(output, charge=charge, run_id=run, limit=limit))
-
-
-def _examples(*commands: str) -> str:
-    return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])

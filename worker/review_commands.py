@@ -7,6 +7,7 @@ import typer
 
 from worker.console_output import Output
 from worker.failures import reported
+from worker.help_examples import examples
 from workflows.domain.review import Resolution
 
 # ruff: noqa: PLC0415 - commands import what they need
@@ -20,12 +21,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 
 def add_review_commands(app: typer.Typer) -> None:
     """Add the commands to `chargeonce`."""
-    app.command("review", epilog=_examples("review", "review --account acct_1 --json", "review cus_42/base"))(
+    app.command("review", epilog=examples("review", "review --account acct_1 --json", "review cus_42/base"))(
         review
     )
     app.command(
         "resolve",
-        epilog=_examples(
+        epilog=examples(
             'resolve 3f2a9c --as paid --reason "paid by the PaymentIntent that was adopted late"',
             'resolve cus_42/base --as canceled --reason "wrong amount, refunded" --json',
         ),
@@ -75,7 +76,3 @@ def resolve(
         from worker.review_actions import resolve as resolve_charge
 
         asyncio.run(resolve_charge(output, charge, resolution, run_id=run, who=who, reason=reason))
-
-
-def _examples(*commands: str) -> str:
-    return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from worker.cli import AsJson, RunId, examples, run_app
+from worker.cli import AsJson, RunId, run_app
 from worker.console_output import Output
 from worker.failures import reported
+from worker.help_examples import examples
 
 # ruff: noqa: PLC0415 - as in worker.cli
 

@@ -9,6 +9,7 @@ import typer
 from worker import start_options
 from worker.console_output import Output
 from worker.failures import reported
+from worker.help_examples import examples
 
 # ruff: noqa: PLC0415 - heavy modules are imported by the command that needs them
 
@@ -38,11 +39,7 @@ CustomersFile = Annotated[
 ]
 
 
-def _examples(*commands: str) -> str:
-    return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])
-
-
-@schedule_app.command("example", epilog=_examples("schedule example"))
+@schedule_app.command("example", epilog=examples("schedule example"))
 def example_() -> None:
     """Print a file of schedules with every key, its default and what it means."""
     from worker.schedules.example import EXAMPLE, RECONCILE_EXAMPLE
@@ -50,7 +47,7 @@ def example_() -> None:
     print(f"{EXAMPLE}{RECONCILE_EXAMPLE}", end="")
 
 
-@schedule_app.command("sync", epilog=_examples("schedule sync --file schedules.toml --json"))
+@schedule_app.command("sync", epilog=examples("schedule sync --file schedules.toml --json"))
 def sync_(*, file: File, as_json: AsJson = False) -> None:
     """Make Temporal's schedules what the file says, and say what changed. Doing it again changes nothing.
 
@@ -64,7 +61,7 @@ def sync_(*, file: File, as_json: AsJson = False) -> None:
         asyncio.run(sync_schedules(output, file))
 
 
-@schedule_app.command("list", epilog=_examples("schedule list", "schedule list --json"))
+@schedule_app.command("list", epilog=examples("schedule list", "schedule list --json"))
 def list_(*, as_json: AsJson = False) -> None:
     """List the schedules that Temporal has: what each starts, when it fires next, whether it is paused."""
     output = Output(as_json=as_json)
@@ -76,7 +73,7 @@ def list_(*, as_json: AsJson = False) -> None:
 
 @schedule_app.command(
     "preview",
-    epilog=_examples(
+    epilog=examples(
         "schedule preview --file schedules.toml",
         "schedule preview --file schedules.toml --schedule monthly --count 6 --after 2031-02-01 --json",
     ),
@@ -101,7 +98,7 @@ def preview_(
 
 @schedule_app.command(
     "sweep",
-    epilog=_examples(
+    epilog=examples(
         "schedule sweep --file schedules.toml",
         "schedule sweep --file schedules.toml --yes 2031-03=3f2a9c... --json",
         "schedule sweep --file schedules.toml --waive 2031-02 --reason 'billed by hand'",
@@ -151,7 +148,7 @@ def sweep_(
         asyncio.run(sweep_schedules(output, command))
 
 
-@schedule_app.command("pause", epilog=_examples("schedule pause monthly --reason 'prices change'"))
+@schedule_app.command("pause", epilog=examples("schedule pause monthly --reason 'prices change'"))
 def pause_(schedule: Name, *, reason: Reason, who: Who = None, as_json: AsJson = False) -> None:
     """Let a schedule fire no more, whatever `sync` does, until somebody resumes it."""
     output = Output(as_json=as_json)
@@ -161,7 +158,7 @@ def pause_(schedule: Name, *, reason: Reason, who: Who = None, as_json: AsJson =
         asyncio.run(pause_schedule(output, schedule, who=who, reason=reason))
 
 
-@schedule_app.command("resume", epilog=_examples("schedule resume monthly --reason 'prices are in'"))
+@schedule_app.command("resume", epilog=examples("schedule resume monthly --reason 'prices are in'"))
 def resume_(schedule: Name, *, reason: Reason, who: Who = None, as_json: AsJson = False) -> None:
     """Let a paused schedule fire again, from now on; what it missed is the sweep's to find."""
     output = Output(as_json=as_json)
@@ -176,7 +173,7 @@ def add_schedule_commands(app: typer.Typer) -> None:
     app.add_typer(schedule_app, name="schedule")
     app.command(
         "backfill",
-        epilog=_examples(
+        epilog=examples(
             "backfill --from 2031-01 --to 2031-03 --source 'exports/{period}.csv' --preview",
             "backfill --from 2031-01 --to 2031-03 --source 'exports/{period}.csv' --approve 3f2a9c...",
         ),

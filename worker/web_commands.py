@@ -8,12 +8,9 @@ import typer
 
 from worker.console_output import Output
 from worker.failures import reported
+from worker.help_examples import examples
 
 # ruff: noqa: PLC0415 - heavy modules are imported by the command that needs them
-
-
-def _examples(*commands: str) -> str:
-    return "\n".join(["\b", "Examples:", *(f"  chargeonce {command}" for command in commands)])
 
 
 inbox_app = typer.Typer(
@@ -29,7 +26,7 @@ STATES = "waiting, unmatched, done, ignored or parked"
 def add_web_commands(app: typer.Typer) -> None:
     """Add the commands of the receiver and of its inbox to the production commands."""
     app.add_typer(inbox_app, name="inbox")
-    app.command("web", epilog=_examples("web", "web --listen 127.0.0.1:12113 --live"))(web)
+    app.command("web", epilog=examples("web", "web --listen 127.0.0.1:12113 --live"))(web)
 
 
 def web(
@@ -55,7 +52,7 @@ def web(
 
 @inbox_app.command(
     "list",
-    epilog=_examples("inbox list", "inbox list --state parked --json", "inbox list --charge 3f2a9c..."),
+    epilog=examples("inbox list", "inbox list --state parked --json", "inbox list --charge 3f2a9c..."),
 )
 def list_(
     *,
@@ -77,7 +74,7 @@ def list_(
         )
 
 
-@inbox_app.command("show", epilog=_examples("inbox show evt_1Abc", "inbox show evt_1Abc --json"))
+@inbox_app.command("show", epilog=examples("inbox show evt_1Abc", "inbox show evt_1Abc --json"))
 def show(
     event: Annotated[str, typer.Argument(metavar="EVENT", help="Such as evt_1Abc.")],
     *,
@@ -92,7 +89,7 @@ def show(
 
 
 @inbox_app.command(
-    "replay", epilog=_examples("inbox replay evt_1Abc evt_2Def", "inbox replay --state parked --limit 500")
+    "replay", epilog=examples("inbox replay evt_1Abc evt_2Def", "inbox replay --state parked --limit 500")
 )
 def replay(
     events: Annotated[list[str] | None, typer.Argument(metavar="[EVENT]...", help="By their ids.")] = None,

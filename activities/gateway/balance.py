@@ -1,7 +1,7 @@
 """The lists of what moved on an account's balance, and of its payouts, read into plain values.
 
-A balance transaction does not say which payout has it. Stripe lists the transactions of a payout, of those that it
-made by itself (https://docs.stripe.com/api/balance_transactions/list).
+A balance transaction does not say which payout has it. Stripe lists the transactions of a payout, of those
+that it made by itself (https://docs.stripe.com/api/balance_transactions/list).
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping

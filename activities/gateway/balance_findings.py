@@ -22,7 +22,7 @@ class BalancePage:
 
 @dataclass(frozen=True, slots=True)
 class PayoutPage:
-    """One page of payouts, newest first. `created` has every item, `payouts` those that Stripe made by itself."""
+    """One page of payouts, newest first: `created` has every item, `payouts` those made automatically."""
 
     payouts: tuple[Payout, ...]
     created: tuple[tuple[str, int], ...]

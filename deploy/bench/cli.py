@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from worker.cli import AsJson, examples
+from worker.cli import AsJson
 from worker.console_output import Output
 from worker.failures import reported
+from worker.help_examples import examples
 
 if TYPE_CHECKING:
     from deploy.bench.plan import BenchPlan

@@ -123,6 +123,7 @@ async def _see_intents(sim: RunningSim, tour: Tour) -> None:
 async def _see_money_back(sim: RunningSim, tour: Tour) -> None:
     paid = await _pay(tour, "pm_card_visa")
     await tour.ask("GET", "balance_transactions", {"limit": 100, "expand": ["data.source"]})
+    await tour.ask("GET", "payouts", {"limit": 100})
     refund = await tour.ask("POST", "refunds", {"payment_intent": paid["id"], "amount": 1_000})
     await tour.ask("POST", "refunds", {"charge": paid["latest_charge"], "reason": "duplicate"})
     for method in ("pm_card_pendingRefund", "pm_card_refundFail"):
