@@ -65,7 +65,7 @@ REFUNDING = KeyUse(
 
 def refunding(request_id: str) -> KeyUse:
     """Return the use of one refund request: each has a key of its own, capped at its own amount."""
-    return replace(REFUNDING, name=f"refunding/{request_id}")
+    return replace(REFUNDING, name=f"refund/{request_id}")
 
 
 # What a rotation may replace: the rest is approved one by one.
