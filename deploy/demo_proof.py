@@ -82,7 +82,7 @@ async def prove(
 ) -> DemoProof:
     """Compare the ledger with the simulator's book, line by line, and with what Stripe's API lists."""
     run_id = waited.view.run_id
-    lines = [line async for line in stream_audited_lines(pool, run_id)]
+    lines = [line async for line in stream_audited_lines(pool, [run_id])]
     summary = await asyncio.to_thread(
         ask_json, simulator, "GET", f"/_sim/book/summary?identity={METADATA_CHARGE}"
     )

@@ -25,7 +25,7 @@ from activities.ledger.planning import StagedLine
 from activities.ledger.runs import RunLedger
 from activities.limiter import Limiter
 from activities.run_watch import RunWatch
-from activities.send import Sender, _request_for
+from activities.send import Sender, request_for
 from activities.settle import OPERATION_OF, Settler
 from activities.skew_watch import SkewWatch
 from deploy.postgres import Database
@@ -125,9 +125,13 @@ class Worker:
         """Claim what is due and carry it on, one after the other; return how each ended."""
         return {charge.charge_id: await self.carrier.carry(charge) for charge in await self.claim()}
 
+    async def work_at_once(self) -> None:
+        """Claim what is due and carry all of it on side by side, as a slice does."""
+        await asyncio.gather(*(self.carrier.carry(charge) for charge in await self.claim()))
+
     async def intend(self, charge: Charge, operation: Operation) -> Intent:
         """Commit the first send of a new key and freeze there: the request has not left."""
-        request = _request_for(charge, operation)
+        request = request_for(charge, operation)
         parameters = canonical_parameters(request.parameters)
         return await self.ledger.intend_first(
             FirstSend(charge, operation, request.path, parameters, reason="scripted")

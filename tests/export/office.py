@@ -69,7 +69,7 @@ class Office:
             source_sha256="0" * 64, started_by="tests",
         )  # fmt: skip
         await commit_plan(self.scene.pool, TERMS, staged, SKIPPED)
-        await self.scene.work()
+        await self.scene.worker().work_at_once()
         return [line.charge_id for line in staged]
 
     def _stage(

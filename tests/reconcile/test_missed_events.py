@@ -31,7 +31,7 @@ LATER_SECONDS = 3_600.0
 async def charge_some(scene: Scene, cards: Sequence[str]) -> None:
     """Charge a customer per card, and let time pass until nothing is on its way any more."""
     await scene.plan(cards)
-    await scene.work()
+    await scene.worker().work_at_once()
     await scene.set_age(LATER_SECONDS)
 
 

@@ -42,7 +42,7 @@ def office(mail: Mailroom) -> Office:
 async def charged(scene: Scene, cards: int = 3) -> list[str]:
     """Charge a few customers."""
     charge_ids = await scene.plan([GOOD_CARD] * cards)
-    await scene.work()
+    await scene.worker().work_at_once()
     return charge_ids
 
 
