@@ -195,6 +195,16 @@ class Accounts:
             raise RefusedToStart(f"there are several accounts, so one must be named: {everybody}")
         return own
 
+    async def everybody(self) -> list[str]:
+        """Return every account that the configuration names, and the one whose own the key is.
+
+        Raises:
+            RefusedToStart: Stripe does not say whose key it is.
+        """
+        meant = await self._keys.own()
+        own = meant if isinstance(meant, str) else await self._owner_of(meant)
+        return sorted({own, *self._keys.named})
+
     async def _open(self, account: StripeAccount, credentials: Credentials) -> AccountParts:
         async with self._opening[account.id]:
             place = (account.id, credentials)

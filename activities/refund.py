@@ -85,6 +85,10 @@ class _Carrier:
             charge_id=request.charge_id,
         )
         parameters = canonical_parameters(asked.parameters)
+        if await self._refunds.may_have_been_forgotten(request):
+            made_before = await self._find_forgotten(request, asked.path, parameters)
+            if made_before is not None:
+                return made_before
         await self._parts.limiter.acquire(Endpoint.REFUND)
         async with self._parts.places:
             leave_by = boottime_seconds() + LEAVE_WITHIN_SECONDS
@@ -96,6 +100,27 @@ class _Carrier:
                 fingerprint=fingerprint(asked.path, parameters),
             )
             return await self._send(request, send_no, asked.path, parameters, leave_by, first_send=True)
+
+    async def _find_forgotten(self, request: RefundRequest, path: str, parameters: str) -> RefundStep | None:
+        """Look for what a restored ledger may have sent before: past its window the key would refund twice.
+
+        None where Stripe shows no refund of this request, so that it may be sent.
+        """
+        await self._parts.limiter.acquire(Endpoint.LIST)
+        found = await self._parts.gateway.list_refunds(self._parts.account, request.payment_intent)
+        refund = find_refund(found.items, request.request_id)
+        if refund is None:
+            if found.failure is None:
+                return None
+            return _step(request, reason=found.failure, wait_seconds=BACKOFF_SECONDS)
+        await self._refunds.intend_first(
+            request, path=path, parameters=parameters, fingerprint=fingerprint(path, parameters)
+        )
+        await self._keep(request, made(refund))
+        await self._refunds.end(
+            request, RequestState.MADE, f"{refund.refund_id} was found", refund_id=refund.refund_id
+        )
+        return _step(await self._refunds.read(request.request_id))
 
     async def _find_out(self, request: RefundRequest) -> RefundStep:
         """List the refunds of its PaymentIntent; send its key again only where that decides nothing."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from activities.ledger.charges import ChargeLedger
 from activities.ledger.database import Pool
-from activities.ledger.restore import Body, RestoreLedger
+from activities.ledger.restore import Body, RowRestoreLedger
 from workflows.domain.answer import PaymentIntent
 from workflows.domain.charge import Charge, FrozenKey
 from workflows.domain.errors import InvalidInput, StaleWrite
@@ -54,7 +54,7 @@ async def restore_row(pool: Pool, charge: Charge, found: PaymentIntent, *, reaso
         return Restored(None, "it is what Stripe was asked for already")
     told = f"{reason}: {_tell(before)} -> {_tell(body)}, as frozen with {key} (by {who})"
     try:
-        restored = await RestoreLedger(pool).restore(
+        restored = await RowRestoreLedger(pool).restore(
             charge,
             body,
             reason=told,

@@ -89,7 +89,7 @@ class Sender:
             StaleWrite: The charge has moved on, its run may not begin this, its previous key's window has not
                 passed, or its PaymentIntent was not shown to be canceled.
         """
-        request = _request_for(charge, operation)
+        request = request_for(charge, operation)
         send = FirstSend(
             charge=charge,
             operation=operation,
@@ -158,7 +158,8 @@ class Sender:
         return Sent(charge=charge, answer=answer, verdict=verdict)
 
 
-def _request_for(charge: Charge, operation: Operation) -> Request:
+def request_for(charge: Charge, operation: Operation) -> Request:
+    """Return what the next version of an operation sends: its key is frozen with this."""
     match operation:
         case Operation.CREATE:
             invariant(

@@ -15,11 +15,12 @@ from activities.ledger.database import Pool
 from activities.ledger.inbox import InboxLedger
 from activities.ledger.money_back import MoneyBackLedger
 from activities.ledger.sweep import NOT_SWEPT, NOT_SWEPT_RESTORING, NotNow, Orphan, SweepLedger
+from activities.ledger.vault import KeyUse
 from activities.limiter import Endpoint
 from activities.merge import Merger, Subject
 from activities.send import Sender, Sent
 from activities.skew_watch import SkewWatch
-from activities.vault import RECONCILING
+from activities.vault import RECONCILING, RESTORING
 from workflows.contracts import RunKey
 from workflows.domain.answer import Lookup
 from workflows.domain.charge import Charge
@@ -78,13 +79,21 @@ async def sweep_orphan(
             not the charge's own may go.
     """
     counted = CountedLimiter(parts.limiter)
-    not_swept = NOT_SWEPT_RESTORING if restoring else NOT_SWEPT
     reading = replace(parts, limiter=counted)
-    sweep = _Sweep(pool, accounts, reading, charge_id, payment_intent, reason, not_swept)
+    sweep = _Sweep(
+        pool=pool,
+        accounts=accounts,
+        parts=reading,
+        charge_id=charge_id,
+        payment_intent=payment_intent,
+        reason=reason,
+        not_swept=NOT_SWEPT_RESTORING if restoring else NOT_SWEPT,
+        use=RESTORING if restoring else RECONCILING,
+    )
     return replace(await sweep.run(), requests=counted.requests)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Sweep:
     """One sweep of one PaymentIntent."""
 
@@ -95,6 +104,7 @@ class _Sweep:
     payment_intent: str
     reason: str
     not_swept: frozenset[State]
+    use: KeyUse
 
     async def run(self) -> Swept:
         charge = (await InboxLedger(self.pool).read_charges([self.charge_id])).get(self.charge_id)
@@ -142,7 +152,7 @@ class _Sweep:
 
     async def _sender(self, charge: Charge) -> Sender:
         """Return what sends by the run's reconciling key. Raises RefusedToStart where it has none."""
-        parts = await self.accounts.of(RunKey(run_id=charge.run_id, account=charge.account), RECONCILING)
+        parts = await self.accounts.of(RunKey(run_id=charge.run_id, account=charge.account), self.use)
         return Sender(
             ledger=ChargeLedger(self.pool),
             gateway=parts.gateway,

@@ -6,6 +6,7 @@ charging key spends from the run's budget, which comes from the totals of the pl
 
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -43,6 +44,8 @@ RECONCILING = KeyUse(
     SCOPES[Scope.RECONCILE],
     phases=("charging", "settling", "retrying", "closed"),
 )
+# After a restore of the ledger leftovers are canceled wherever their run stands: the same keys, in any phase.
+RESTORING = replace(RECONCILING, phases=("locked", "planned", *RECONCILING.phases, "failed"))
 READING = KeyUse("reading", Scope.CUSTOM, READS)
 # What reconciliation resends goes out under the run's charging key; where that is gone, under one of these,
 # capped at what is in flight. What the run's budget holds for a PaymentIntent goes on counting there, once.
@@ -122,8 +125,9 @@ class RunVault:
                     raise _refused(run, use, newest)
             if use.approved_for:
                 raise RefusedToStart(f"nobody has approved a vault key for {use.name} of run {run.run_id}")
-            if await self._issue(run, use, serial + 1, who=ISSUER) is not None:
-                return self._derive(run, use, serial + 1)
+            following = await self._following(use, serial)
+            if await self._issue(run, use, following, who=ISSUER) is not None:
+                return self._derive(run, use, following)
         raise RefusedToStart(_no_key(run, use))
 
     async def rotate(self, run: "RunKey", use: KeyUse, *, who: str, reason: str) -> tuple[str, list[str]]:
@@ -137,7 +141,8 @@ class RunVault:
             RefusedToStart: The run does not stand where it may have a key.
         """
         newest = await self._ledger.newest(run, use, self._mode)
-        key_id = await self._issue(run, use, 1 if newest is None else newest.serial + 1, who=who)
+        serial = await self._following(use, 0 if newest is None else newest.serial)
+        key_id = await self._issue(run, use, serial, who=who)
         if key_id is None:
             raise RefusedToStart(f"{_no_key(run, use)}; or somebody rotated it just now")
         if use.phases:
@@ -159,6 +164,25 @@ class RunVault:
             )
         return key_id, earlier
 
+    async def replace_all(self, run: "RunKey", *, who: str, reason: str) -> list[str]:
+        """Take every key that sends for a run from whoever has it; return the ids of those that were revoked.
+
+        The run gets new ones where it stands such that it may have them. What somebody approved to be resent
+        has to be approved again; a refund keeps its key, which sends that one refund and nothing else.
+        """
+        revoked: list[str] = []
+        for use in (CHARGING, PLANNING, RESTORING, RESENDING):
+            kept = None
+            if not use.approved_for and await self._ledger.newest(run, use, self._mode) is not None:
+                with suppress(RefusedToStart):  # it has passed that phase: then it gets none
+                    kept, earlier = await self.rotate(run, use, who=who, reason=reason)
+                    revoked += earlier
+            # Of the other mode too: a live key must not stay because nobody said that this is about those.
+            revoked += await self._ledger.revoke_for_run(
+                run.run_id, who=who, reason=reason, use=use, keep=kept
+            )
+        return revoked
+
     async def approve(
         self,
         run: "RunKey",
@@ -179,7 +203,7 @@ class RunVault:
         """
         invariant(use.approved_for, f"keys for {use.name} are not approved one by one")
         newest = await self._ledger.newest(run, use, self._mode)
-        serial = 1 if newest is None else newest.serial + 1
+        serial = await self._following(use, 0 if newest is None else newest.serial)
         key = _parsed(self._derive(run, use, serial).get_secret_value())
         caps = await self._ledger.issue_approved(
             key,
@@ -192,6 +216,15 @@ class RunVault:
             expires_seconds=self._expires.total_seconds(),
         )
         return key.key_id, caps
+
+    async def _following(self, use: KeyUse, serial: int) -> int:
+        """Return the serial of a use's next key.
+
+        A restored ledger has forgotten serials, and a key that is derived from one of them again would be the
+        very key that a sender from before the restore still has. The account's own keys only read.
+        """
+        forgotten = await self._ledger.forgotten_serials() if use.phases else 0
+        return max(serial, forgotten) + 1
 
     def _derive(self, run: "RunKey", use: KeyUse, serial: int) -> SecretStr:
         return SecretStr(

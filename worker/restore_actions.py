@@ -1,17 +1,20 @@
 """`chargeonce restore`: whether the ledger was restored, and what clears that."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from activities.accounts import Accounts
+from activities.ledger.audit import read_accounts
 from activities.ledger.database import Pool, open_pool
-from activities.ledger.restores import RestoreLedger
+from activities.ledger.restores import Restore, RestoreLedger
 from activities.ledger.vault import VaultLedger
 from activities.restored import STRANGERS_NAMED_MAX, Cleaning, RestoreCleaner
-from activities.vault import CHARGING, RunVault
+from activities.vault import RunVault
 from worker.console_output import Output
 from worker.environment import load_settings
 from worker.failures import EXIT_FAILED, EXIT_REFUSED, CommandFailed
+from worker.proxied_accounts import ask_proxy
 from worker.reasons import read_reason
 from worker.settings import Settings
 from worker.whoami import who as user_at_host
@@ -21,6 +24,8 @@ from workflows.domain.counted import counted
 from workflows.domain.errors import RefusedToStart
 
 CLEAR = "chargeonce restore --clear --reason ..."
+BEFORE_LOCK = timedelta(days=1)
+NOTICE_EVERY = 5_000  # PaymentIntents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,8 @@ class ClearCommand:
     look_back_days: int
     key_rolled: bool
     accept_strangers: bool
+    live: bool
+    leave_out: Sequence[str]
 
 
 async def show_restore(output: Output) -> None:
@@ -66,13 +73,14 @@ async def declare_restore(output: Output, *, who: str | None, reason: str) -> No
 
 
 async def clear_restore(output: Output, command: ClearCommand) -> None:
-    """Rotate the keys of open runs, look through Stripe, and let sending go on.
+    """Rotate the keys of runs, look through Stripe, and let sending go on; repeatable at any point.
 
     Raises:
         RefusedToStart: No restore is open, or the Stripe key was not rolled where there is no proxy.
         CommandFailed: 1: something could not be looked at; 4: Stripe has payments that the ledger has lost.
     """
-    settings, why, who = load_settings(), read_reason(command.reason), command.who or user_at_host()
+    settings, why = load_settings(live=command.live), read_reason(command.reason)
+    who = command.who or user_at_host()
     async with (
         open_pool(settings.database_url.get_secret_value(), connections=2) as pool,
         open_accounts(settings, pool) as accounts,
@@ -82,23 +90,30 @@ async def clear_restore(output: Output, command: ClearCommand) -> None:
         if restore is None:
             raise RefusedToStart("the ledger was not restored: there is nothing to clear")
         runs = await ledger.open_runs()
-        rotated = await _rotate(pool, settings, runs, who=who, reason=why, key_rolled=command.key_rolled)
-        output.notice(f"{counted(len(rotated), 'key')} of runs rotated: who sent before can't any more")
-        since = restore.found_at - timedelta(days=command.look_back_days)
+        revoked = await _take_keys(pool, settings, who=who, reason=why, key_rolled=command.key_rolled)
+        output.notice(f"{counted(len(revoked), 'key')} of runs revoked: who sent before can't any more")
         cleaner = RestoreCleaner(pool, accounts)
         done = []
-        for account in sorted({account for _, account in runs}):
-            cleaning = await cleaner.clean(account, since=since)
+        for account in await _accounts_to_ask(pool, settings, accounts, leave_out=command.leave_out):
+            since = await _since(ledger, restore, account, look_back_days=command.look_back_days)
+            cleaning = await cleaner.clean(account, since=since, on_page=_progress(output, account))
             output.notice(
                 f"{account}: {cleaning.payment_intents} PaymentIntents since {since:%Y-%m-%d}: "
-                f"{cleaning.recorded} recorded as paid, {cleaning.canceled} canceled"
+                f"{cleaning.recorded} recorded as paid, {cleaning.adopted} adopted, "
+                f"{cleaning.canceled} canceled"
             )
             done.append(cleaning)
         _refuse_gaps(done)
         if not command.accept_strangers:
             _refuse_strangers(done)
-        counts = {"accounts": [asdict(one) for one in done], "rotated": rotated}
-        await ledger.clear(restore, who=who, why=why, counts=counts)
+        counts = {"accounts": [asdict(one) for one in done], "revoked": revoked}
+        asked = [one.account for one in done]
+        if not await ledger.clear(restore, who=who, why=why, counts=counts, accounts=asked):
+            raise CommandFailed(
+                "not cleared: an account that was left out has open charges, or somebody else has just "
+                "cleared it; look with `chargeonce restore`",
+                exit_code=EXIT_FAILED,
+            )
     document = {"restored": False, "cleared": True, **counts, "runs": [run_id for run_id, _ in runs]}
     output.result(
         document,
@@ -109,16 +124,8 @@ async def clear_restore(output: Output, command: ClearCommand) -> None:
     )
 
 
-async def _rotate(
-    pool: Pool,
-    settings: Settings,
-    runs: Sequence[tuple[str, str]],
-    *,
-    who: str,
-    reason: str,
-    key_rolled: bool,
-) -> list[str]:
-    """Take the keys from whoever sent before the restore; return the ids of the new ones."""
+async def _take_keys(pool: Pool, settings: Settings, *, who: str, reason: str, key_rolled: bool) -> list[str]:
+    """Take the keys from whoever sent before the restore; return the ids of those that were revoked."""
     if settings.proxy_url is None:
         if not key_rolled:
             raise RefusedToStart(
@@ -128,14 +135,42 @@ async def _rotate(
         return []
     ledger = VaultLedger(pool)
     vault = RunVault(ledger, secret=settings.need_vault_secret(), mode=settings.mode)
-    rotated = []
-    for run_id, account in runs:
-        if await ledger.has_charging_key(run_id):
-            key_id, _ = await vault.rotate(
-                RunKey(run_id=run_id, account=account), CHARGING, who=who, reason=reason
-            )
-            rotated.append(key_id)
-    return rotated
+    revoked = []
+    for run_id, account in await ledger.runs_with_keys():
+        run = RunKey(run_id=run_id, account=account)
+        revoked += await vault.replace_all(run, who=who, reason=reason)
+    return revoked
+
+
+async def _accounts_to_ask(
+    pool: Pool, settings: Settings, accounts: Accounts, *, leave_out: Sequence[str]
+) -> list[str]:
+    """Return every account that may have been billed: the ledger can have forgotten all runs of one."""
+    known = set(await read_accounts(pool))
+    if settings.proxy_url is not None:
+        known.update((await ask_proxy(settings.proxy_url)).everybody)
+    else:
+        known.update(await accounts.everybody())
+    return sorted(known.difference(leave_out))
+
+
+async def _since(ledger: RestoreLedger, restore: Restore, account: str, *, look_back_days: int) -> datetime:
+    """Return from when on: the days asked for, or further back where the ledger's runs say so."""
+    back = restore.found_at - timedelta(days=look_back_days)
+    locked = await ledger.forgotten_since(account)
+    return back if locked is None else min(back, locked - BEFORE_LOCK)
+
+
+def _progress(output: Output, account: str) -> Callable[[int], None]:
+    told = 0
+
+    def on_page(read: int) -> None:
+        nonlocal told
+        if read >= told + NOTICE_EVERY:
+            told = read
+            output.notice(f"{account}: {read} PaymentIntents read")
+
+    return on_page
 
 
 def _refuse_gaps(done: Sequence[Cleaning]) -> None:

@@ -47,6 +47,13 @@ def restore(
         bool,
         typer.Option("--accept-strangers", help="Stripe has payments of charges that the ledger has lost."),
     ] = False,
+    leave_out: Annotated[
+        list[str] | None,
+        typer.Option(help="An account that is gone: nobody is charged there. Refused with open charges."),
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Say out loud that the runs are paid with real money.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
     ] = False,
@@ -69,7 +76,7 @@ def restore(
         elif clear:
             command = ClearCommand(
                 who=who, reason=reason or "", look_back_days=look_back_days, key_rolled=key_rolled,
-                accept_strangers=accept_strangers,
+                accept_strangers=accept_strangers, live=live, leave_out=leave_out or [],
             )  # fmt: skip
             asyncio.run(clear_restore(output, command))
         else:

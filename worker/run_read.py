@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from activities.ledger.database import open_pool
 from activities.ledger.outcomes import reasons_of_outcomes, unpaid_lines
+from activities.ledger.restores import RestoreLedger
 from activities.ledger.runs import Run, RunLedger
 from worker.books_view import books_of, render_books
 from worker.close_view import render_close
@@ -79,6 +80,7 @@ async def show_run(output: Output, run_id: str) -> None:
             "books": await books_of(settings, pool, run),
             "plan": await read_plan(pool, run_id) if run.phase == "planned" else None,
             "workflow": await _workflow_of(ledger, view),
+            "restored": await RestoreLedger(pool).open() is not None,
         }
         document["waiting"] = describe_open(await ledger.waiting(run_id), document)
     backstop = (document["books"] or {}).get("backstop")
@@ -136,6 +138,8 @@ def render_run(document: Mapping[str, Any]) -> Iterable["RenderableType"]:
     yield f"{document['run']}: {name_state(document)}{_because(document['reason'])}"
     started = f"started by {document['started_by']} at {document['locked_at']:%Y-%m-%d %H:%M:%S}"
     yield f"{document['source']}, {started}"
+    if document["restored"] and document["phase"] not in ENDED_PHASES:
+        yield "the ledger was restored, and nothing is sent for any run: see `chargeonce restore`"
     if document["plan_hash"]:
         approved = f", approved by {document['approved_by']}" if document["approved_by"] else ""
         yield f"plan {document['plan_hash']}{approved}"

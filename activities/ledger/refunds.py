@@ -107,6 +107,12 @@ class RefundLedger:
         rows = await self._pool.fetch(_SQL["list_refund_requests"], charge_id, run_id, limit)
         return [dict(row) for row in rows]
 
+    async def may_have_been_forgotten(self, request: RefundRequest) -> bool:
+        """Return whether a send of the request may have been forgotten by a restore of the ledger."""
+        return await self._pool.fetchval(  # type: ignore[no-any-return]
+            _SQL["may_have_been_forgotten"], request.request_id
+        )
+
     async def intend_first(
         self, request: RefundRequest, *, path: str, parameters: str, fingerprint: Fingerprint
     ) -> int:

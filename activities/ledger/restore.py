@@ -24,7 +24,7 @@ class Body:
     customer: str
 
 
-class RestoreLedger:
+class RowRestoreLedger:
     """The one write that changes what a charge is of while its PaymentIntent can be paid, or is."""
 
     def __init__(self, pool: Pool) -> None:

@@ -216,6 +216,15 @@ class VaultLedger:
         """Return keys, newest first, with their budgets; without `everything` those that are valid."""
         return [dict(row) for row in await self._pool.fetch(_SQL["list_keys"], run_id, everything, limit)]
 
+    async def forgotten_serials(self) -> int:
+        """Return a serial below which keys may have been issued that a restore has made the ledger forget."""
+        return await self._pool.fetchval(_SQL["forgotten_serials"])  # type: ignore[no-any-return]
+
+    async def runs_with_keys(self) -> Sequence[tuple[str, str]]:
+        """Return the id and account of each run, in whatever phase, that has a key which the proxy takes."""
+        rows = await self._pool.fetch(_SQL["runs_with_keys"])
+        return [(row["run_id"], row["account"]) for row in rows]
+
     async def has_charging_key(self, run_id: str) -> bool:
         """Return whether a run ever had a key that charges: whether the proxy is its backstop."""
         return bool(await self._pool.fetchval(_SQL["has_charging_key"], run_id))

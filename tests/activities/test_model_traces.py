@@ -5,7 +5,7 @@ left. T7 to T12 stand in `test_model_traces_of_lookups`, and the ends of T1, T1b
 run takes the charge over, in `test_takeover_traces`. What a trace needs beyond ledger, sender and settler
 waits for its feature:
 
-- T4 waits for restore; what there is against it stands in `tests.reconcile.test_restored_ledger`.
+- T4 is about restores of the ledger: `tests.restore.test_t4`.
 - T7's sweep stands in `tests.reconcile.test_sweep_traces`; here is the ledger's guard.
 - T11 waits for the spend-cap proxy.
 - T12's refunds wait for refunds; here are the keys.

@@ -151,7 +151,7 @@ def test_one_run_shows_its_canary_and_its_unpaid_lines() -> None:
              "standing": "canceled", "reason": "canceled at Stripe"},
         ],
         "unpaid_lines": 1, "report": None, "books": None, "plan": None, "waiting": [],
-        "workflow": {"state": "running", "answers": False},
+        "workflow": {"state": "running", "answers": False}, "restored": False,
     }  # fmt: skip
     text = shown(render_run(document))
     assert "canary: the first 100 lines charged alone, then it holds until somebody has looked" in text
@@ -159,6 +159,8 @@ def test_one_run_shows_its_canary_and_its_unpaid_lines() -> None:
     assert "12.50 USD" in text
     assert "no worker answers" in text
     assert "canary:" not in shown(render_run({**document, "canary_released": True}))
+    assert "restored" not in text
+    assert "nothing is sent for any run" in shown(render_run({**document, "restored": True}))
 
 
 def test_a_canary_with_a_rule_says_the_rule() -> None:

@@ -1,7 +1,6 @@
 """Trace T4: a ledger that was restored from before a create must not make it anew."""
 
 import asyncio
-from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
@@ -18,48 +17,17 @@ from activities.ledger.inbox import InboxLedger
 from activities.ledger.money_back import MoneyBackLedger
 from activities.ledger.restores import RestoreLedger
 from activities.merge import LookEnd, Merger, Subject
-from activities.restored import Cleaning, RestoreCleaner
 from activities.settle_for_reconcile import FlightEnd, settle_in_flight
 from deploy.postgres import Database, PostgresServer
-from tests.activities.scene import ACCOUNT, CONFIRM, CREATE, GOOD_CARD, RUN_ID, Scene
+from tests.activities.scene import ACCOUNT, CONFIRM, CREATE, GOOD_CARD, RUN_ID
 from tests.reconcile.orphans import parts_of
+from tests.restore.forgetful import clean, declare, forget, pay_and_restore
 from tests.web.mailroom import Mailroom
 from workflows.contracts import HoldKind, Progress, RunKey, Slice
-from workflows.domain.charge import Charge
 from workflows.domain.errors import StaleWrite
 from workflows.domain.merge import About
 from workflows.domain.states import State
 from workflows.domain.window import WINDOW_SECONDS
-
-PLANNED_AGAIN = """
-UPDATE charges SET state = 'planned', create_version = 0, confirm_version = 0, payment_intent = NULL,
-                   latest_charge = NULL, reason = NULL
-"""
-
-
-async def pay_and_restore(scene: Scene) -> Charge:
-    """Charge one customer, then put the ledger back to where only the plan was in it; return what is lost."""
-    await scene.plan()
-    await scene.work()
-    paid = await scene.charge()
-    assert paid.state is State.SUCCEEDED
-    await forget(scene)
-    return paid
-
-
-async def forget(scene: Scene) -> None:
-    """Put the ledger back to where only the plan was in it."""
-    await scene.owner.execute("ALTER TABLE charges DISABLE TRIGGER charges_check_step")
-    try:
-        for statement in (
-            "DELETE FROM decisions",
-            "DELETE FROM attempts",
-            "DELETE FROM keys",
-            PLANNED_AGAIN,
-        ):
-            await scene.owner.execute(statement)
-    finally:
-        await scene.owner.execute("ALTER TABLE charges ENABLE TRIGGER charges_check_step")
 
 
 async def test_t4_within_the_window_stripe_replays_what_the_restored_ledger_has_forgotten(
@@ -99,23 +67,6 @@ async def test_t4_past_the_window_what_is_recorded_before_the_run_goes_on_is_not
     assert len(scene.sim.movements) == 1
 
 
-async def declare(scene: Scene) -> None:
-    """Say that the ledger was restored."""
-    assert await RestoreLedger(scene.pool).declare(who="tests", why="scripted")
-
-
-async def clean(mail: Mailroom) -> Cleaning:
-    """Look through the account, and clear the restore where nothing is left to be asked."""
-    ledger = RestoreLedger(mail.scene.pool)
-    restore = await ledger.open()
-    assert restore is not None
-    since = restore.found_at - timedelta(days=35)
-    cleaning = await RestoreCleaner(mail.scene.pool, mail.accounts).clean(ACCOUNT.id, since=since)
-    if not cleaning.gaps:
-        assert await ledger.clear(restore, who="tests", why="scripted", counts={})
-    return cleaning
-
-
 async def test_t4_create_v1_is_not_sent_again_after_a_restore(mail: Mailroom) -> None:
     """Keys are pruned and the ledger knows of nothing: nothing is sent until the payment is on record."""
     scene = mail.scene
@@ -152,6 +103,21 @@ async def test_t4_of_several_leftovers_all_but_one_are_canceled(mail: Mailroom) 
     await scene.work()
     assert (await scene.charge()).state is State.SUCCEEDED
     assert len(scene.sim.movements) == 1
+
+
+async def test_who_had_claimed_a_charge_before_can_begin_nothing_after(mail: Mailroom) -> None:
+    """Fence and state are still right; the restore alone refuses the create, and the confirm."""
+    scene = mail.scene
+    worker = scene.worker()
+    await scene.plan([GOOD_CARD, GOOD_CARD])
+    planned, other = await worker.claim()
+    prepared = (await worker.sender.send_first(other, CREATE, reason="planned")).charge
+    await declare(scene)
+    posts = len(scene.posts)
+    for charge, operation in ((planned, CREATE), (prepared, CONFIRM)):
+        with pytest.raises(StaleWrite):
+            await worker.intend(charge, operation)
+    assert len(scene.posts) == posts
 
 
 async def test_nobody_sends_while_a_restore_is_open(mail: Mailroom) -> None:

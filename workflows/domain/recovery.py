@@ -74,7 +74,7 @@ def find_created(
     paid = [intent for intent in ours if intent.status in PAID_STATUSES]
     if paid:
         return settled_by_payment(paid)
-    current = [intent for intent in ours if _is_current(intent, expected, cancel_intended)]
+    current = [intent for intent in ours if may_adopt(intent, expected, cancel_intended)]
     if current:
         return Adopt(current[0], "found by identity, create key and frozen parameters")
     leftovers = tuple(intent for intent in ours if intent.status != CANCELED_STATUS)
@@ -94,7 +94,8 @@ def settled_by_payment(paid: Sequence[PaymentIntent]) -> Settled:
     return Settled(CONCLUSIVE_STATUSES[first.status], first, reason)
 
 
-def _is_current(intent: PaymentIntent, expected: ExpectedIntent, cancel_intended: Collection[str]) -> bool:
+def may_adopt(intent: PaymentIntent, expected: ExpectedIntent, cancel_intended: Collection[str]) -> bool:
+    """Return whether an unpaid PaymentIntent is what a version's create made, and nobody ever canceled it."""
     return (
         intent.create_key == expected.create_key
         and intent.amount_minor == expected.amount_minor

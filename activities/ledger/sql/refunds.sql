@@ -32,6 +32,11 @@ SELECT * FROM kept
 -- One request. $1 request_id
 SELECT * FROM refund_requests WHERE request_id = $1
 
+-- name: may_have_been_forgotten
+-- Whether the ledger was restored after a request was made: its send may be what was forgotten. $1 request_id
+SELECT EXISTS (SELECT FROM ledger_restores r JOIN refund_requests q ON r.found_at >= q.requested_at
+                WHERE q.request_id = $1)
+
 -- name: intend_refund
 -- Freeze the key of a request and commit its first send (I1, I3, I7). No row back: somebody has begun. $1 request_id
 -- $2 key $3 path $4 parameters $5 fingerprint

@@ -60,6 +60,17 @@ SELECT key_id, serial, expires_at <= ledger_now() AS expired, revoked_at IS NOT 
  ORDER BY serial DESC
  LIMIT 1
 
+-- name: forgotten_serials
+-- A serial that no key from before the last restore can have reached: its minute. A run issues fewer than one key a
+-- minute, and each restore has a later one.
+SELECT coalesce(max(floor(extract(epoch FROM found_at) / 60)), 0)::integer FROM ledger_restores
+
+-- name: runs_with_keys
+-- Runs that have a key which is neither revoked nor expired.
+SELECT DISTINCT run_id, account FROM vault_keys
+ WHERE run_id IS NOT NULL AND revoked_at IS NULL AND expires_at > ledger_now()
+ ORDER BY account, run_id
+
 -- name: issue_key
 -- Issue a key that is no run's. $1 key_id $2 key_sha256 $3 scope $4 account $5 mode $6 allow $7 budget
 -- $8 label $9 who $10 seconds to expiry
