@@ -61,8 +61,7 @@ class ReconcileActivities(contracts.ReconcileActivities):
         """Read one slice of the account's PaymentIntents, and keep what agrees and what is suspect."""
         async with heartbeats():
             parts, opened = await self._open(work.key)
-            _, customers = await self._ledger.count_scope(opened.reconciliation_id)
-            await self._scanner(parts, opened).scan(work.slice_no, customers=customers)
+            await self._scanner(parts, opened).scan(work.slice_no, customers=work.customers)
 
     @activity.defn(name="suspect_unseen")
     async def suspect_unseen(self, key: ReconcileKey) -> int:

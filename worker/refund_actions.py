@@ -24,7 +24,7 @@ from worker.refunds import (
     request_refund,
     start_refund,
 )
-from worker.temporal_client import connect_temporal
+from worker.temporal_client import connect_temporal, read_trouble
 from worker.waiting import result_of
 from worker.whoami import who as user_at_host
 from worker.wiring import open_accounts
@@ -35,6 +35,8 @@ from workflows.refund_contracts import RefundStep
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+LOOK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +129,22 @@ async def _confirm(
 
 
 async def _await_step(output: Output, handle: RefundHandle, request: RefundRequest) -> RefundStep:
+    """Return how it ended; say once each what keeps it meanwhile. Ctrl-C ends the waiting alone."""
+    result, said = asyncio.ensure_future(result_of(handle)), set[str]()
     try:
-        return RefundStep.model_validate(await result_of(handle))
+        while not result.done():
+            await asyncio.wait({result}, timeout=LOOK_SECONDS)
+            trouble = None if result.done() else await read_trouble(handle)
+            if trouble is not None and trouble not in said:
+                said.add(trouble)
+                output.notice(f"tried again until it works: {trouble}")
+        return RefundStep.model_validate(result.result())
     except asyncio.CancelledError:
         output.notice(f"refund request {request.request_id} goes on without this command: chargeonce refunds")
         raise
+    finally:
+        result.cancel()
+        await asyncio.gather(result, return_exceptions=True)
 
 
 def _print(output: Output, request: RefundRequest, step: RefundStep) -> None:

@@ -24,6 +24,7 @@ from workflows.domain.answer import PaymentIntent
 from workflows.domain.charge import Charge
 from workflows.domain.errors import InvalidInput, RefusedToStart
 from workflows.domain.money import format_money
+from workflows.domain.refund import RequestState
 from workflows.refund import RefundCharge
 from workflows.refund_contracts import RefundOrder, RefundStep
 
@@ -117,7 +118,12 @@ async def request_refund(
             returned_minor=refundable.returned_minor,
         )
     )
-    await approve_key(pool, settings, request)
+    try:
+        await approve_key(pool, settings, request)
+    except RefusedToStart as refusal:
+        # It can't be sent, and must not stand in the way of one that can.
+        await RefundLedger(pool).end(request, RequestState.REFUSED, str(refusal))
+        raise
     return request
 
 

@@ -71,7 +71,10 @@ class Reconcile:
 
         async def scan(slice_no: int) -> None:
             async with slots:
-                await self._do(ReconcileActivities.scan_slice, ScanSlice(key=plan.key, slice_no=slice_no))
+                await self._do(
+                    ReconcileActivities.scan_slice,
+                    ScanSlice(key=plan.key, slice_no=slice_no, customers=plan.customers),
+                )
                 self._move(slices_done=self._progress.slices_done + 1)
 
         await asyncio.gather(*(scan(slice_no) for slice_no in range(plan.slices)))

@@ -52,10 +52,11 @@ class ReconcilePlan(Message):
 
 
 class ScanSlice(Message):
-    """One slice of the scan."""
+    """One slice of the scan; where it takes more pages than there are customers, those are listed instead."""
 
     key: ReconcileKey
     slice_no: int
+    customers: int
 
 
 class Looked(Message):

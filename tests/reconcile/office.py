@@ -50,7 +50,10 @@ class Office:
         opening = ReconcileOpening(request=request, owner=f"execution-{next(_numbers)}")
         plan = await self.do(self.activities.open_reconciliation, opening)
         for slice_no in range(plan.slices):
-            await self.do(self.activities.scan_slice, ScanSlice(key=plan.key, slice_no=slice_no))
+            await self.do(
+                self.activities.scan_slice,
+                ScanSlice(key=plan.key, slice_no=slice_no, customers=plan.customers),
+            )
         left = await self.do(self.activities.suspect_unseen, plan.key)
         while left:
             left = (await self.do(self.activities.look_at_suspects, plan.key)).left

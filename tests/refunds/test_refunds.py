@@ -216,7 +216,26 @@ async def test_a_refund_that_is_decided_later_is_told_by_its_event(
 async def test_what_was_asked_for_can_not_be_changed(desk: Desk) -> None:
     """Neither the amount nor the PaymentIntent of a request, and no step back."""
     request = await desk.ask(await desk.charge(), 1_000)
-    for change in ("amount_minor = 2000", "payment_intent = 'pi_other'", "state = 'refused'"):
+    for change in ("amount_minor = 2000", "payment_intent = 'pi_other'", "state = 'review'"):
         with pytest.raises(Exception, match=r"can not be changed|no transition"):
             await desk.scene.pool.execute(f"UPDATE refund_requests SET {change}")
     assert await desk.ledger.read(request.request_id) == request
+
+
+async def test_a_request_that_can_not_be_sent_stands_in_nobody_s_way(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no vault key is to be had, the request is refused, and the same amount can be asked for again."""
+
+    async def refuse(*_: object) -> None:
+        raise RefusedToStart("its run may have no such key")
+
+    charge_id = await desk.charge()
+    with monkeypatch.context() as patched:
+        patched.setattr("worker.refunds.approve_key", refuse)
+        with pytest.raises(RefusedToStart, match="no such key"):
+            await desk.ask(charge_id)
+    [row] = await desk.ledger.newest(limit=10)
+    assert (row["state"], row["detail"]) == (REFUSED, "its run may have no such key")
+    assert (await desk.carry(await desk.ask(charge_id))).state == MADE
+    assert desk.refunded() == [AMOUNT_MINOR]

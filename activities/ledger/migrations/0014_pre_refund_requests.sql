@@ -27,7 +27,7 @@ CREATE INDEX refund_requests_open ON refund_requests (requested_at) WHERE state 
 CREATE FUNCTION check_refund_step() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF (OLD.state, NEW.state) NOT IN (('requested', 'sending'), ('sending', 'made'), ('sending', 'refused'),
+    IF (OLD.state, NEW.state) NOT IN (('requested', 'sending'), ('requested', 'refused'), ('sending', 'made'), ('sending', 'refused'),
                                       ('sending', 'review'), ('review', 'made')) THEN
         RAISE EXCEPTION 'refund request %: no transition % -> %', OLD.request_id, OLD.state, NEW.state
             USING ERRCODE = 'check_violation';

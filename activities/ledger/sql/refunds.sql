@@ -104,10 +104,11 @@ SELECT charge_id, changed_at, 'refund_' || state, 'refund request ' || request_i
   FROM ended
 
 -- name: end_refund_request
--- End a request by what a lookup showed. $1 request_id $2 state $3 refund_id $4 reason
+-- End a request by what a lookup showed, or before it was ever sent, since it can't be. $1 request_id $2 state $3 refund_id $4 reason
 WITH ended AS (
     UPDATE refund_requests SET state = $2, refund_id = $3, detail = $4, changed_at = ledger_now()
-     WHERE request_id = $1 AND state IN ('sending', 'review') AND state <> $2
+     WHERE request_id = $1 AND state <> $2
+       AND (state IN ('sending', 'review') OR (state = 'requested' AND $2 = 'refused'))
     RETURNING *
 )
 INSERT INTO decisions (charge_id, at, decision, reason, alarm, evidence)
