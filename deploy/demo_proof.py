@@ -42,6 +42,7 @@ class DemoProof:
     customers: int
     kills: Sequence[Kill]
     double_charges: int
+    lines_read: int
     lost: int
     wire_requests: int
     posts: int
@@ -60,6 +61,7 @@ class DemoProof:
             bool(self.kills)
             and self.double_charges == 0
             and self.lost == 0
+            and self.lines_read == self.counts["lines"]
             and self.money_matches
             and self.books.get("agree") is True
             and self.verify == "clean"
@@ -98,6 +100,7 @@ async def prove(
         customers=customers,
         kills=kills,
         double_charges=len(summary["double_charges"]),
+        lines_read=len(lines),
         lost=count_lost(lines, {entry["metadata"].get(METADATA_CHARGE) for entry in book["movements"]}),
         wire_requests=summary["requests"],
         posts=summary["posts"],

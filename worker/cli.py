@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from worker import start_options
+from worker.codec_commands import add_codec_commands
 from worker.console_output import Output
 from worker.ending import run_to_the_end
 from worker.export_commands import add_export_commands
@@ -46,6 +47,7 @@ add_proxy_commands(app)
 add_schedule_commands(app)
 add_reconcile_commands(app)
 add_web_commands(app)
+add_codec_commands(app)
 add_review_commands(app)
 add_refund_commands(app)
 add_restore_command(app)

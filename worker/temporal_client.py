@@ -12,11 +12,13 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
+from temporalio.exceptions import FailureError
 from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 
+from worker.payload_codec import converter_for
+from worker.payload_keys import load_payload_keys
 from workflows.billing_run import BillingRun
 from workflows.contracts import RunProgress
 from workflows.domain.echo import readable
@@ -34,10 +36,11 @@ async def connect_temporal(*, quiet: bool = True, within_seconds: float = CONNEC
     `quiet` is for commands: what the SDK has to say belongs into a worker's log, not between results.
 
     Raises:
-        RefusedToStart: It does not answer within `within_seconds`.
+        RefusedToStart: It does not answer within `within_seconds`, or the keys of payloads can't be right.
     """
     if quiet:
         logging.getLogger("temporalio").setLevel(logging.ERROR)
+    converter = converter_for(load_payload_keys())
     config = ClientConfig.load_client_connect_config()
     address = config.get("target_host", "localhost:7233")
     config["target_host"] = address
@@ -48,7 +51,7 @@ async def connect_temporal(*, quiet: bool = True, within_seconds: float = CONNEC
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(runtime))
     try:
         async with asyncio.timeout(within_seconds):
-            return await Client.connect(**config, data_converter=pydantic_data_converter, runtime=runtime)
+            return await Client.connect(**config, data_converter=converter, runtime=runtime)
     except (TimeoutError, RuntimeError, RPCError) as error:
         reason = str(error).splitlines()[0] if str(error) else "no answer"
         raise RefusedToStart(f"Temporal does not answer at {address}: {reason}") from error
@@ -66,14 +69,17 @@ async def read_trouble(handle: WorkflowHandle[Any, Any]) -> str | None:
     """Return why a workflow's work is being tried again, in one line; None where none is, or no answer."""
     try:
         described = await handle.describe(rpc_timeout=timedelta(seconds=QUERY_SECONDS))
+        failures = [
+            await described.data_converter.decode_failure(activity.last_failure)  # may be encrypted
+            for activity in described.raw_description.pending_activities
+            if activity.HasField("last_failure")
+        ]
     except Exception:  # noqa: BLE001 - a courtesy, as above
         return None
-    failures = [
-        activity.last_failure.message
-        for activity in described.raw_description.pending_activities
-        if activity.HasField("last_failure")
-    ]
-    return readable(" ".join(failures[0].split())) if failures else None
+    if not failures:
+        return None
+    message = failures[0].message if isinstance(failures[0], FailureError) else str(failures[0])
+    return readable(" ".join(message.split()))
 
 
 async def wake(handle: RunHandle) -> RunProgress:

@@ -79,8 +79,8 @@ def test_production_commands_stand_alone() -> None:
     names = set(typer.main.get_command(production_app).commands)  # type: ignore[attr-defined]
     assert names == {
         "audit", "backfill", "explain", "export", "inbox", "migrate", "notifications", "proxy", "reconcile",
-        "refund", "refunds", "resolve", "restore", "retry-policy", "review", "run", "schedule", "vault",
-        "verify", "web", "worker",
+        "codec-server", "refund", "refunds", "resolve", "restore", "retry-policy", "review", "run",
+        "schedule", "vault", "verify", "web", "worker",
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from tests.schedules.test_schedule_file import read
 from worker.console_output import Output
 from worker.failures import CommandFailed
 from worker.schedules.missed import MissedFiring
-from worker.schedules.sweep import SweepCommand, refuse_unclear, sweep_schedules
+from worker.schedules.sweep import SweepCommand, parse_yes, refuse_unclear, sweep_schedules
 from workflows.domain.errors import InvalidInput
 from workflows.domain.periods import Period
 
@@ -58,3 +58,17 @@ async def test_a_waiver_has_a_reason_that_can_be_read(tmp_path: Path) -> None:
         await sweep_schedules(Output(as_json=True), command(path=path, waive=["2031-03"]))
     with pytest.raises(InvalidInput, match="--reason is empty"):
         await sweep_schedules(Output(as_json=True), command(path=path, waive=["2031-03"], reason="  "))
+
+
+def test_a_period_is_not_both_billed_and_waived() -> None:
+    """A waiver stays on record and a yes charges people, so both at once is a mistake."""
+    march = missed("a", "acct_1", "2031-03")
+    with pytest.raises(InvalidInput, match="2031-03 can't be both"):
+        refuse_unclear(command(yes={"2031-03": None}, waive=["2031-03"]), [march])
+
+
+def test_a_yes_with_an_empty_hash_is_refused() -> None:
+    """An equals sign with nothing behind it is a shell variable that was not set, and no approval."""
+    assert parse_yes(["2031-03", "2031-04=abc"]) == {"2031-03": None, "2031-04": "abc"}
+    with pytest.raises(InvalidInput, match="--yes 2031-03= has no hash"):
+        parse_yes(["2031-03="])

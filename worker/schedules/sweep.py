@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+DECIDED = frozenset({"started", "duplicate", "waived"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCommand:
     """What was typed. `yes` has periods, each with the hash of the plan that is approved, or without."""
@@ -165,24 +168,35 @@ class _Sweep:
             self._plans.write_customers(self._command.customers)
 
     async def decide(self) -> None:
-        """Do with each missed firing what its policy or a person says."""
+        """Do with each missed firing what its policy or a person says.
+
+        Under `latest` the newest comes first: the others are waived for its sake, so only once it is decided.
+        """
         newest = {one.missed.entry.name: one for one in self._found}
+
+        def waits_for_newest(one: Swept) -> bool:
+            return self._policy(one) == "latest" and newest[one.missed.entry.name] is not one
+
         asked: list[Swept] = []
-        for one in self._found:
-            policy = self._command.policy or one.missed.entry.missed
-            period = one.missed.period
+        for one in sorted(self._found, key=waits_for_newest):
+            policy, period = self._policy(one), one.missed.period
             if period in self._command.waive:
                 await self._waive(one, self._command.reason or "")
             elif period in self._command.yes:
                 await self._start(one, "a person said so", self._command.yes[period])
             elif policy == "all" or (policy == "latest" and newest[one.missed.entry.name] is one):
                 await self._start(one, f"the policy is {policy}", None)
+            elif policy == "latest" and newest[one.missed.entry.name].outcome not in DECIDED:
+                one.detail = "not waived: the latest could not be started"
             elif policy == "latest":
                 await self._waive(one, "the policy is latest, and this one was not")
             else:
                 asked.append(one)
         if asked and is_attended(self._output):
             await self._ask(asked)
+
+    def _policy(self, one: Swept) -> str:
+        return self._command.policy or one.missed.entry.missed
 
     async def _ask(self, asked: Sequence[Swept]) -> None:
         self._output.show(_render(self.document()))
@@ -205,6 +219,14 @@ class _Sweep:
         self._tell(one)
 
     async def _start(self, one: Swept, because: str, approved_hash: str | None) -> None:
+        if approved_hash is not None and approved_hash != one.plan_hash:
+            one.outcome = "failed"
+            one.detail = one.problem or (
+                f"its plan is {one.plan_hash} and not {approved_hash}, so nothing was started: "
+                "look at what is due again"
+            )
+            self._tell(one)
+            return
         entry, reason = one.missed.entry, self._command.reason or f"found missed by the sweep; {because}"
         try:
             self._client = self._client or await connect_temporal()
@@ -238,16 +260,24 @@ class _Sweep:
 
 
 def parse_yes(words: Sequence[str]) -> dict[str, str | None]:
-    """Return the periods of `--yes PERIOD` and `--yes PERIOD=HASH`."""
+    """Return the periods of `--yes PERIOD` and `--yes PERIOD=HASH`.
+
+    Raises:
+        InvalidInput: The hash after `=` is empty, as from a shell variable that is not set.
+    """
     said: dict[str, str | None] = {}
     for word in words:
         period, has_hash, plan_hash = word.partition("=")
+        if has_hash and not plan_hash:
+            raise InvalidInput(f"--yes {word} has no hash after the equals sign")
         said[period] = plan_hash if has_hash else None
     return said
 
 
 def refuse_unclear(command: SweepCommand, missed: Sequence[MissedFiring]) -> None:
-    """Raise InvalidInput unless each period of `--yes` and `--waive` is exactly one of the missed firings."""
+    """Raise InvalidInput unless each period of `--yes` and `--waive` is one missed firing, and said once."""
+    if both := sorted(set(command.yes) & set(command.waive)):
+        raise InvalidInput(f"{', '.join(both)} can't be both billed (--yes) and waived (--waive)")
     said = (*command.yes, *command.waive)
     fitting = {period: [one for one in missed if one.period == period] for period in said}
     if strangers := [period for period, fits in fitting.items() if not fits]:
