@@ -50,8 +50,7 @@ class LaunchActivities(launch_contracts.LaunchActivities):
         if order.decided_by is None:
             waiver = await self._calendar.waiver(order.account, str(period))
             if waiver is not None:
-                refused = f"waived by {waiver.who}: {waiver.reason}"
-                return PreparedLaunch(period=str(period), refused=refused)
+                return PreparedLaunch(period=str(period), refused=str(waiver))
         try:
             source = source_of(order, period)
             await self._accounts.choose(order.account)

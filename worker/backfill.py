@@ -136,11 +136,21 @@ class _Backfill:
                     },
                 )
             plans.add(one.label, summary, customers)
+            if waiver := await calendar.waiver(summary.account, one.label):
+                plans.waived[one.label] = str(waiver)
         return plans
 
     async def approve(self, plans: PeriodPlans, document: dict[str, Any]) -> None:
         """Return once somebody has approved the plans; raise CommandFailed where nobody has."""
         command, combined = self.command, plans.combined_hash
+        if command.yes and (waived := plans.waived_and_due):
+            # A month that was billed by hand is paid already, and --yes has looked at no plan.
+            told = "; ".join(f"{label} was {waiver}" for label, waiver in waived.items())
+            raise CommandFailed(
+                f"{told}. Nothing was started: leave it out, or look with --preview and say --approve HASH",
+                exit_code=EXIT_REFUSED,
+                details=document,
+            )
         if command.yes or command.approve == combined:
             return
         if command.approve is not None:

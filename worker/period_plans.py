@@ -42,6 +42,7 @@ class PeriodPlans:
 
     def __init__(self) -> None:
         self.summaries: dict[str, PlanSummary] = {}
+        self.waived: dict[str, str] = {}
         self._customers: dict[tuple[str, str], CustomerTotal] = {}
 
     def add(self, label: str, summary: PlanSummary, customers: Iterable[CustomerAmount]) -> None:
@@ -60,6 +61,11 @@ class PeriodPlans:
     def due(self) -> list[str]:
         """The labels of the plans that charge somebody."""
         return [label for label, summary in self.summaries.items() if summary.lines]
+
+    @property
+    def waived_and_due(self) -> dict[str, str]:
+        """Labels of plans that charge somebody for a period that was waived, each with by whom and why."""
+        return {label: waiver for label, waiver in self.waived.items() if label in self.due}
 
     @property
     def combined_hash(self) -> str:
@@ -90,6 +96,7 @@ class PeriodPlans:
             "hash": self.combined_hash,
             "totals": self.totals(),
             "plans": {label: summary.document() for label, summary in self.summaries.items()},
+            "waived": self.waived,
             "customers_in_all": len(customers),
             "customers": [
                 {
@@ -136,6 +143,8 @@ def render_period_plans(document: Mapping[str, Any]) -> Iterator["RenderableType
     ]
     if skipped:
         yield table(("period", "lines", "not charged", ""), skipped)
+    for label, waiver in document["waived"].items():
+        yield f"{label} was {waiver}. Was it billed by hand? Then this would charge it again."
     yield from _render_customers(list(plans), document)
     for currency, total in document["totals"].items():
         yield f"in all: {counted(total['lines'], 'line')} of {format_money(total['amount_minor'], currency)}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from activities.ledger.calendar import CalendarLedger, Waiver
 from activities.ledger.database import Pool, open_pool
 from activities.ledger.runs import Run, RunLedger
 from worker.books_view import NO_BACKSTOP
@@ -66,6 +67,7 @@ class _Start:
 
     async def preview(self, options: StartOptions) -> None:
         summary = await preview_run(self.pool, self.settings, self.checked, options)
+        waiver = await CalendarLedger(self.pool).waiver(summary.account, str(options.period))
         start = describe_start(
             self.command, run_id=summary.run_id, source=self.checked.spec, approve=summary.plan_hash
         )
@@ -73,11 +75,13 @@ class _Start:
             **summary.document(),
             "problems": self.checked.document()["problems"],
             "start_with": start if summary.lines else None,
+            "waived": None if waiver is None else str(waiver),
         }
 
         def render() -> Iterable["RenderableType"]:
             yield from render_plan(document)
             yield from self._render_canary(options)
+            yield from _render_waiver(waiver)
             if summary.lines:
                 yield "Nothing was started. To charge this very plan:"
                 yield f"  {start}"
@@ -89,7 +93,9 @@ class _Start:
     async def confirm(self, options: StartOptions) -> str:
         """Show the plan, and return its hash if somebody says yes to it."""
         summary = await preview_run(self.pool, self.settings, self.checked, options)
-        self.output.show([*render_plan(summary.document()), *self._render_canary(options)])
+        waiver = await CalendarLedger(self.pool).waiver(summary.account, str(options.period))
+        plan = render_plan(summary.document())
+        self.output.show([*plan, *self._render_canary(options), *_render_waiver(waiver)])
         sums = ", ".join(
             f"{counted(total.lines, 'line')} of {format_money(total.amount_minor, currency)} in all"
             for currency, total in sorted(summary.currencies.items())
@@ -162,3 +168,8 @@ class _Start:
     def _render_canary(options: StartOptions) -> Iterable[str]:
         canary = describe_canary(options.canary.model_dump())
         return [] if canary is None else [canary]
+
+
+def _render_waiver(waiver: Waiver | None) -> Iterable[str]:
+    if waiver is not None:
+        yield f"This period was {waiver}. Was it billed by hand? Then this would charge it again."

@@ -53,6 +53,10 @@ class Waiver:
     who: str
     reason: str
 
+    def __str__(self) -> str:
+        """Return it as a sentence without its subject, the period."""
+        return f"waived by {self.who}: {self.reason}"
+
 
 class CalendarLedger:
     """Runs by period, and `calendar_decisions`."""

@@ -137,6 +137,10 @@ def test_a_backfill_is_approved_as_a_whole_and_charges_only_what_is_missing(
     words = ("backfill", "--from", old, "--to", billed, "--source", str(exports / "{period}.csv"))
     exit_code, preview = terminal.type_json(*words, "--preview", "--customers", str(exports / "amounts.csv"))
     assert (exit_code, preview["nothing_due"]) == (0, [])
+    assert list(preview["waived"]) == [skipped]
+    exit_code, refused = terminal.type_json(*words, "--yes")
+    assert (exit_code, list(refused["waived"])) == (4, [skipped])
+    assert f"{skipped} was waived by" in refused["error"]
     lines = {period: plan["lines"] for period, plan in preview["plans"].items()}
     assert lines == {old: CUSTOMERS, skipped: CUSTOMERS, billed: 1}
     by_customer = {one["customer"]: one["periods"] for one in preview["customers"]}
