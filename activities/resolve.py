@@ -12,7 +12,7 @@ from activities.ledger.charges import ChargeLedger
 from activities.ledger.review import ReviewLedger
 from activities.look_up import LIST_BEFORE_FIRST_SEND_SECONDS
 from activities.send import Sender
-from activities.stripe_pages import read_pages
+from activities.stripe_pages import Unreadable, read_pages
 from workflows.contracts import Decision
 from workflows.domain.answer import PaymentIntent
 from workflows.domain.charge import Charge
@@ -58,6 +58,14 @@ class Reviewer:
             limiter=self._parts.limiter,
         ):
             intents += [one for one in page.payment_intents if one.charge_id == charge_id]
+        shown = {intent.id for intent in intents}
+        for intent_id in sorted(await self._reviews.intents_named_for(charge_id) - shown):
+            found = await self._parts.gateway.retrieve_payment_intent(
+                self._parts.account, intent_id, started_epoch_seconds=history.now_epoch_seconds
+            )
+            if not found.complete:
+                raise Unreadable(f"Stripe was asked for {intent_id}: {found.failure}")
+            intents += [one for one in found.payment_intents if one.charge_id == charge_id]
         evidence = Evidence(intents, await self._returned(intents), history.may_still_run)
         rulings = {resolution: rule_on(charge, resolution, evidence) for resolution in Resolution}
         return Reviewed(charge, evidence, rulings)

@@ -72,19 +72,21 @@ class RefundLedger:
         Raises:
             RefusedToStart: With what went back and what else is asked for, it is more than was paid.
         """
-        row = await self._pool.fetchrow(
-            _SQL["request_refund"],
-            new.request_id,
-            new.charge_id,
-            new.payment_intent,
-            new.amount_minor,
-            new.currency,
-            new.kind,
-            new.who,
-            new.reason,
-            new.paid_minor,
-            new.returned_minor,
-        )
+        async with self._pool.acquire() as connection, connection.transaction():
+            await connection.execute(_SQL["lock_refunded_charge"], new.charge_id)
+            row = await connection.fetchrow(
+                _SQL["request_refund"],
+                new.request_id,
+                new.charge_id,
+                new.payment_intent,
+                new.amount_minor,
+                new.currency,
+                new.kind,
+                new.who,
+                new.reason,
+                new.paid_minor,
+                new.returned_minor,
+            )
         if row is None:
             raise RefusedToStart(
                 f"{new.amount_minor} {new.currency} of {new.payment_intent} can't be refunded: "

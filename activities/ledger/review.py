@@ -44,6 +44,11 @@ class ReviewLedger:
         first = row["first_intended_at"]
         return ReviewHistory(row["may_still_run"], now if first is None else first.timestamp(), now)
 
+    async def intents_named_for(self, charge_id: str) -> set[str]:
+        """Return the ids of PaymentIntents that the ledger has heard of for a charge, of any customer."""
+        rows = await self._pool.fetch(_SQL["intents_named_for"], charge_id)
+        return {row["payment_intent"] for row in rows}
+
     async def claim(self, charge: Charge) -> Charge:
         """Take a charge in review under a new fence. Raises StaleWrite if it has moved on."""
         row = await self._pool.fetchrow(

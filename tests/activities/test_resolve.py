@@ -224,3 +224,19 @@ async def test_the_list_names_what_contradicts_what(desk: Desk) -> None:
     assert (row["customer"], row["reason"], row["run_id"]) == ("cus_1", "as written", RUN)
     assert await reviews.in_review(account="acct_other", limit=10) == []
     assert await reviews.in_review(run_id=RUN, limit=10) == [row]
+
+
+async def test_a_payment_by_another_customer_keeps_a_charge_from_being_called_unpaid(desk: Desk) -> None:
+    """No list of the charge's customer shows it, but an event named it: a later run would charge it again."""
+    own = await desk.books.pay("cus_1", card="pm_card_visa_chargeDeclined")
+    charge_id = await desk.books.owe("cus_1", "review", payment_intent=own)
+    paid = await desk.books.pay("cus_2", identity=charge_id)
+    assert UNPAID in await desk.allowed(charge_id)
+    await desk.books.pool.execute(
+        "INSERT INTO inbox_events (event_id, account, type, created_at, received_at, payment_intent, "
+        "charge_id, due_at) VALUES ('evt_1', $1, 'payment_intent.succeeded', now(), now(), $2, $3, now())",
+        ACCOUNT, paid, charge_id,
+    )  # fmt: skip
+    assert UNPAID not in await desk.allowed(charge_id)
+    evidence = (await desk.reviewer.look(charge_id)).evidence
+    assert {one.id for one in evidence.payment_intents} == {own, paid}

@@ -18,6 +18,9 @@ from workflows.domain.states import State
 from workflows.domain.window import SAFETY_MARGIN_SECONDS, WINDOW_SECONDS
 
 MADE, REFUSED, REVIEW = RequestState.MADE, RequestState.REFUSED, RequestState.REVIEW
+WAITING_FOR_LOCKS = """
+SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()
+"""
 REFUNDS = {"method": "POST", "path": "^/v1/refunds$"}
 
 
@@ -173,6 +176,21 @@ async def test_requests_at_the_same_time_never_add_up_to_too_much(desk: Desk) ->
     assert len(kept) == 1
     await asyncio.gather(*(desk.carry(kept[0]) for _ in range(4)))
     assert desk.refunded() == [AMOUNT_MINOR // 2 + 1]
+
+
+async def test_requests_that_waited_for_each_other_never_add_up_to_too_much(desk: Desk) -> None:
+    """Whoever waited for the charge's lock counts what was asked for while it waited."""
+    charge_id = await desk.charge()
+    owner = desk.scene.owner
+    async with owner.transaction():
+        await owner.execute("SELECT FROM charges WHERE charge_id = $1 FOR UPDATE", charge_id)
+        asked = [asyncio.create_task(desk.ask(charge_id, AMOUNT_MINOR)) for _ in range(3)]
+        async with asyncio.timeout(10):
+            # PostgreSQL tells nobody who waits.
+            while await desk.scene.pool.fetchval(WAITING_FOR_LOCKS) < len(asked):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in answers].count(RefusedToStart) == len(asked) - 1
 
 
 async def test_a_duplicate_is_refunded_by_its_own_payment_intent(desk: Desk) -> None:

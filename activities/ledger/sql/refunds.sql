@@ -1,9 +1,14 @@
+-- name: lock_refunded_charge
+-- Let requests for one charge come one after another. A statement of its own: whoever waited for the lock in
+-- `request_refund` itself would sum over the requests as they were before it waited. $1 charge_id
+SELECT FROM charges WHERE charge_id = $1 FOR UPDATE
+
 -- name: request_refund
--- Keep a request, under the charge's lock: what is asked for, with every other open request and all that went back
+-- Keep a request, under the charge's lock that this transaction has: what is asked for, with every other open request and all that went back
 -- already, is never more than was paid. No row back: it would be. $1 request_id $2 charge_id $3 PaymentIntent
 -- $4 amount $5 currency $6 kind $7 who $8 reason $9 paid $10 went back at Stripe, requests that were made included
 WITH charge AS MATERIALIZED (
-    SELECT charge_id, account, run_id FROM charges WHERE charge_id = $2 FOR UPDATE
+    SELECT charge_id, account, run_id FROM charges WHERE charge_id = $2
 ),
 open AS (
     SELECT coalesce(sum(q.amount_minor), 0) AS amount_minor

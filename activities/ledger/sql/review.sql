@@ -35,3 +35,15 @@ RETURNING *
 UPDATE charges SET payment_intent = $4
  WHERE charge_id = $1 AND fence = $2 AND state = 'review' AND payment_intent IS NOT DISTINCT FROM $3::text
 RETURNING *
+
+-- name: intents_named_for
+-- PaymentIntents that an event, a difference or a decision names for a charge: another customer's list would not
+-- show them. $1 charge_id
+SELECT e.payment_intent
+  FROM inbox_events e JOIN charges c USING (charge_id, account)
+ WHERE e.charge_id = $1 AND e.payment_intent IS NOT NULL
+UNION
+SELECT unnest(d.payment_intents) FROM drift d WHERE d.charge_id = $1
+UNION
+SELECT evidence ->> 'payment_intent' FROM decisions
+ WHERE charge_id = $1 AND evidence ->> 'payment_intent' IS NOT NULL
