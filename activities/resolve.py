@@ -9,7 +9,7 @@ from typing import Any
 
 from activities.accounts import AccountParts
 from activities.ledger.charges import ChargeLedger
-from activities.ledger.review import ReviewLedger
+from activities.ledger.review import ReviewHistory, ReviewLedger
 from activities.look_up import LIST_BEFORE_FIRST_SEND_SECONDS
 from activities.send import Sender
 from activities.stripe_pages import Unreadable, read_pages
@@ -48,8 +48,15 @@ class Reviewer:
         """
         charge = await self._charges.read(charge_id)
         history = await self._reviews.history(charge_id)
+        intents = await self._intents(charge, history)
+        evidence = Evidence(intents, await self._returned(intents), history.may_still_run)
+        rulings = {resolution: rule_on(charge, resolution, evidence) for resolution in Resolution}
+        return Reviewed(charge, evidence, rulings)
+
+    async def _intents(self, charge: Charge, history: ReviewHistory) -> list[PaymentIntent]:
+        """Return every PaymentIntent of a charge: its customer's, and whatever else the ledger heard of."""
+        charge_id, intents = charge.charge_id, list[PaymentIntent]()
         since = int(history.first_intended_epoch_seconds) - LIST_BEFORE_FIRST_SEND_SECONDS
-        intents: list[PaymentIntent] = []
         async for page in read_pages(
             self._parts.gateway,
             self._parts.account,
@@ -66,9 +73,7 @@ class Reviewer:
             if not found.complete:
                 raise Unreadable(f"Stripe was asked for {intent_id}: {found.failure}")
             intents += [one for one in found.payment_intents if one.charge_id == charge_id]
-        evidence = Evidence(intents, await self._returned(intents), history.may_still_run)
-        rulings = {resolution: rule_on(charge, resolution, evidence) for resolution in Resolution}
-        return Reviewed(charge, evidence, rulings)
+        return intents
 
     async def _returned(self, intents: list[PaymentIntent]) -> dict[str, int]:
         returned: dict[str, int] = {}

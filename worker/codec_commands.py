@@ -38,14 +38,9 @@ def codec_server(
 
         from worker.codec_server.server import log_to_stderr, run_codec_server
         from worker.codec_server.settings import load_codec_settings
-        from worker.proxy_process import read_listen
+        from worker.typed_settings import type_over
 
-        settings = load_codec_settings()
-        if listen is not None:
-            host, port = read_listen(listen)
-            settings = settings.model_copy(update={"host": host, "port": port})
-        if ready_file is not None:
-            settings = settings.model_copy(update={"ready_file": ready_file})
+        settings = type_over(load_codec_settings(), listen=listen, ready_file=ready_file)
         log_to_stderr()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_codec_server(settings))

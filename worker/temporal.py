@@ -1,9 +1,7 @@
 """The Temporal worker: registers workflows and activities, says when it is ready, drains on SIGTERM."""
 
-import asyncio
 import json
 import os
-import signal
 from datetime import timedelta
 
 from temporalio.client import Client
@@ -19,6 +17,7 @@ from activities.refund import RefundActivities
 from worker.build import read_build_id
 from worker.inbox_loop import working_inbox
 from worker.notify_loop import attending
+from worker.serving import stop_on_signal
 from worker.settings import Settings
 from worker.temporal_client import connect_temporal
 from worker.wiring import Parts, open_parts
@@ -114,10 +113,7 @@ async def run_worker(settings: Settings) -> None:
     Raises:
         RefusedToStart: Database or Temporal is not there, or the live key was not spoken for.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signal()
     client = await connect_temporal(quiet=False)
     database_url = settings.database_url.get_secret_value()
     async with (

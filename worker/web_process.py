@@ -5,7 +5,7 @@ from pathlib import Path
 
 import uvloop
 
-from worker.proxy_process import read_listen
+from worker.typed_settings import type_over
 from worker.web.server import log_to_stderr, run_web
 from worker.web.settings import load_web_settings
 
@@ -17,12 +17,7 @@ def run_web_process(*, listen: str | None, ready_file: Path | None, live: bool) 
         InvalidInput: `listen` is no ADDRESS:PORT.
         RefusedToStart: As `worker.web.server.run_web`.
     """
-    settings = load_web_settings(live=live)
-    if listen is not None:
-        host, port = read_listen(listen)
-        settings = settings.model_copy(update={"host": host, "port": port})
-    if ready_file is not None:
-        settings = settings.model_copy(update={"ready_file": ready_file})
+    settings = type_over(load_web_settings(live=live), listen=listen, ready_file=ready_file)
     log_to_stderr()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run_web(settings))

@@ -1,27 +1,17 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from activities import carry
 from activities.ledger import group_commit
-from deploy.postgres import Database, PostgresServer
+from deploy.postgres import Database
 from tests.activities import local_limiter
 from tests.activities.planning import Plans
 from tests.activities.scene import PAUSE_SECONDS, Scene, open_scene
-from tests.conftest import drive
+from tests.staging import stage_named
 
-STAGE = "ledger_stage"
-
-
-@pytest.fixture(scope="session")
-def stage(postgres_server: PostgresServer, ledger_template: str) -> Iterator[Database]:
-    """A ledger for all scenes of this process, one after the other: each finds it empty."""
-    database = drive(postgres_server.create_database(STAGE, template=ledger_template))
-    try:
-        yield database
-    finally:
-        drive(postgres_server.drop_database(STAGE))
+stage = stage_named("ledger_stage")
 
 
 @pytest.fixture

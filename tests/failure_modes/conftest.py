@@ -1,17 +1,17 @@
 """A shop and its Stripe per unsafe client; a ledger and its Stripe per situation of ours."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from deploy.postgres import Database, PostgresServer
+from deploy.postgres import Database
 from deploy.stripe_sim.testing import running_sim
 from tests.activities.conftest import hurry
 from tests.activities.scene import Scene, open_scene
-from tests.conftest import drive
 from tests.failure_modes.shop import Shop
+from tests.staging import stage_named
 
-STAGE = "failure_modes_stage"
+stage = stage_named("failure_modes_stage")
 
 
 @pytest.fixture(autouse=True)
@@ -26,16 +26,6 @@ async def shop() -> AsyncIterator[Shop]:
     """A shop of its own, and its Stripe."""
     async with running_sim() as sim:
         yield Shop(sim)
-
-
-@pytest.fixture(scope="session")
-def stage(postgres_server: PostgresServer, ledger_template: str) -> Iterator[Database]:
-    """A ledger for all situations of this process, one after the other: each finds it empty."""
-    database = drive(postgres_server.create_database(STAGE, template=ledger_template))
-    try:
-        yield database
-    finally:
-        drive(postgres_server.drop_database(STAGE))
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """`refund`, `review`, `resolve`, `verify` and `restore` as somebody types them, against a whole stack."""
 
-import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.forking import Nursery
-from tests.processes.test_cli_with_stack import Terminal
+from tests.processes.test_cli_with_stack import Terminal, open_terminal
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -18,20 +17,10 @@ BECAUSE = ("--reason", "synthetic")
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Terminal]:
     """`chargeonce dev` in one terminal, and another terminal beside it, with a run that is charged."""
-    terminal = Terminal(tmp_path_factory.mktemp("home"), nursery)
-    dev = terminal.open("dev", "--headless", "--timing", "tests", "--rate", "100", "--json")
-    assert dev.stdout is not None
-    dev.stdout.readline()
-    path = terminal.home / "charges.csv"
-    rows = [f"cus_c{number},usd,{number}.50,pm_card_visa_c{number}\n" for number in range(1, LINES)]
-    rows.append("cus_late,usd,7.00,pm_card_chargeCustomerFail_late\n")
-    path.write_text("customer,currency,amount,payment_method\n" + "".join(rows))
-    assert terminal.type_json("sim", "seed", str(path))[0] == 0
-    assert terminal.type_json(*terminal.start("2031-03", path))[0] == 0
-    yield terminal
-    dev.send_signal(signal.SIGINT)
-    dev.communicate(timeout=60)
-    assert dev.returncode == 0
+    with open_terminal(tmp_path_factory.mktemp("home"), nursery) as terminal:
+        path = terminal.seed(LINES - 1, "cus_late,usd,7.00,pm_card_chargeCustomerFail_late")
+        assert terminal.type_json(*terminal.start("2031-03", path))[0] == 0
+        yield terminal
 
 
 def test_a_charge_is_refunded_in_parts_and_the_books_agree(terminal: Terminal) -> None:

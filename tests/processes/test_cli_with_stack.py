@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,29 @@ class Terminal:
         """Return the words that start a run and wait for it."""
         return ("run", "start", "--period", period, "--source", str(source), "--yes", "--wait")
 
+    def seed(self, lines: int, *more: str) -> Path:
+        """Write a file of customers with as many good cards, and of `more` rows; the simulator knows them."""
+        path = self.home / "charges.csv"
+        rows = [f"cus_c{number},usd,{number}.50,pm_card_visa_c{number}" for number in range(1, lines + 1)]
+        header = "customer,currency,amount,payment_method"
+        path.write_text("".join(f"{row}\n" for row in (header, *rows, *more)))
+        exit_code, document = self.type_json("sim", "seed", str(path))
+        assert (exit_code, document["customers"]) == (0, lines + len(more))
+        return path
+
+
+@contextmanager
+def open_terminal(home: Path, nursery: Nursery) -> Iterator[Terminal]:
+    """Yield a terminal beside another in which `chargeonce dev` runs, until Ctrl-C is typed there."""
+    terminal = Terminal(home, nursery)
+    dev = terminal.open("dev", "--headless", "--timing", "tests", "--rate", "100", "--json")
+    assert dev.stdout is not None
+    dev.stdout.readline()
+    yield terminal
+    dev.send_signal(signal.SIGINT)
+    dev.communicate(timeout=60)
+    assert dev.returncode == 0
+
 
 def finish(process: "subprocess.Popen[str]") -> tuple[int, dict[str, Any]]:
     """Wait for a command with --json; its exit code and the one object on its stdout."""
@@ -100,12 +124,7 @@ def terminal(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iter
 @pytest.fixture(scope="module")
 def source(terminal: Terminal) -> Path:
     """A file of customers whom the simulator knows."""
-    path = terminal.home / "charges.csv"
-    rows = (f"cus_c{number},usd,{number}.50,pm_card_visa_c{number}\n" for number in range(1, LINES + 1))
-    path.write_text("customer,currency,amount,payment_method\n" + "".join(rows))
-    exit_code, document = terminal.type_json("sim", "seed", str(path))
-    assert (exit_code, document["customers"]) == (0, LINES)
-    return path
+    return terminal.seed(LINES)
 
 
 def test_two_starts_make_one_run(terminal: Terminal, source: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from deploy.stack_info import load_stack
 from tests.forking import Nursery
-from tests.processes.test_cli_with_stack import Terminal
+from tests.processes.test_cli_with_stack import Terminal, open_terminal
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -27,19 +27,10 @@ DEADLINE_SECONDS = 60.0
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Terminal]:
     """`chargeonce dev` in one terminal, and another terminal beside it, with a run that has closed."""
-    terminal = Terminal(tmp_path_factory.mktemp("home"), nursery)
-    dev = terminal.open("dev", "--headless", "--timing", "tests", "--rate", "100", "--json")
-    assert dev.stdout is not None
-    dev.stdout.readline()
-    path = terminal.home / "charges.csv"
-    rows = (f"cus_c{number},usd,{number}.50,pm_card_visa_c{number}\n" for number in range(1, LINES + 1))
-    path.write_text("customer,currency,amount,payment_method\n" + "".join(rows))
-    assert terminal.type_json("sim", "seed", str(path))[0] == 0
-    assert terminal.type_json(*terminal.start("2031-03", path))[0] == 0
-    yield terminal
-    dev.send_signal(signal.SIGINT)
-    dev.communicate(timeout=60)
-    assert dev.returncode == 0
+    with open_terminal(tmp_path_factory.mktemp("home"), nursery) as terminal:
+        path = terminal.seed(LINES)
+        assert terminal.type_json(*terminal.start("2031-03", path))[0] == 0
+        yield terminal
 
 
 @contextmanager

@@ -1,13 +1,12 @@
 """`chargeonce restore` as somebody types it, against a whole stack with its proxy."""
 
-import signal
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.forking import Nursery
-from tests.processes.test_cli_with_stack import Terminal
+from tests.processes.test_cli_with_stack import Terminal, open_terminal
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -19,20 +18,11 @@ DEADLINE_SECONDS = 60.0
 @pytest.fixture
 def terminal(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Terminal]:
     """`chargeonce dev` in one terminal, and another terminal beside it, with a run behind its canary."""
-    terminal = Terminal(tmp_path_factory.mktemp("home"), nursery)
-    dev = terminal.open("dev", "--headless", "--timing", "tests", "--rate", "100", "--json")
-    assert dev.stdout is not None
-    dev.stdout.readline()
-    path = terminal.home / "charges.csv"
-    rows = (f"cus_c{number},usd,{number}.50,pm_card_visa_c{number}\n" for number in range(1, LINES + 1))
-    path.write_text("customer,currency,amount,payment_method\n" + "".join(rows))
-    assert terminal.type_json("sim", "seed", str(path))[0] == 0
-    words = ("--period", "2031-03", "--source", str(path), "--canary", str(CANARY), "--yes")
-    assert terminal.type_json("run", "start", *words)[0] == 0
-    yield terminal
-    dev.send_signal(signal.SIGINT)
-    dev.communicate(timeout=60)
-    assert dev.returncode == 0
+    with open_terminal(tmp_path_factory.mktemp("home"), nursery) as terminal:
+        path = terminal.seed(LINES)
+        words = ("--period", "2031-03", "--source", str(path), "--canary", str(CANARY), "--yes")
+        assert terminal.type_json("run", "start", *words)[0] == 0
+        yield terminal
 
 
 def held(terminal: Terminal, hold: str) -> str:

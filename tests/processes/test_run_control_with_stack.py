@@ -1,7 +1,6 @@
 """The commands by which people decide about a run, against a whole stack of processes."""
 
 import asyncio
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from deploy.stack_info import load_stack
 from tests.forking import Nursery
-from tests.processes.test_cli_with_stack import Terminal, Words
+from tests.processes.test_cli_with_stack import Terminal, Words, open_terminal
 from worker.temporal_client import connect_temporal
 
 pytestmark = pytest.mark.timeout(240)
@@ -25,24 +24,14 @@ WHY = ("--reason", "a good reason")
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Terminal]:
     """`chargeonce dev` in one terminal, and another terminal beside it."""
-    terminal = Terminal(tmp_path_factory.mktemp("home"), nursery)
-    dev = terminal.open("dev", "--headless", "--timing", "tests", "--rate", "100", "--json")
-    assert dev.stdout is not None
-    dev.stdout.readline()
-    yield terminal
-    dev.send_signal(signal.SIGINT)
-    dev.communicate(timeout=60)
-    assert dev.returncode == 0
+    with open_terminal(tmp_path_factory.mktemp("home"), nursery) as terminal:
+        yield terminal
 
 
 @pytest.fixture(scope="module")
 def source(terminal: Terminal) -> Path:
     """A file of customers whom the simulator knows."""
-    path = terminal.home / "charges.csv"
-    rows = (f"cus_c{number},usd,{number}.50,pm_card_visa_c{number}\n" for number in range(1, LINES + 1))
-    path.write_text("customer,currency,amount,payment_method\n" + "".join(rows))
-    assert terminal.type_json("sim", "seed", str(path))[0] == 0
-    return path
+    return terminal.seed(LINES)
 
 
 def start(period: str, source: Path) -> Words:

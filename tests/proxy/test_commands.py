@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests.proxy.stage import ACCOUNT, REAL_KEY, Stage
 from worker.cli import app
 from worker.json_over_http import ask_json
-from worker.proxy_process import read_listen
+from worker.typed_settings import read_listen
 from workflows.domain.errors import InvalidInput
 from workflows.domain.vault_keys import parse_vault_key
 

@@ -5,15 +5,12 @@ history no longer replays would be stuck.
 """
 
 import asyncio
-import json
-import tempfile
 from pathlib import Path
 
 from temporalio.client import WorkflowHistory
 
-from deploy.temporal_server import TemporalServer
-from tests.conftest import FAST_CONTINUE_AS_NEW
 from tests.reconcile.fake_books import ORDER, REQUEST, FakeBooks, FakeRefunds, build_worker
+from tests.workflows.recording import write_recordings
 from tests.workflows.stage import connect
 from workflows.reconcile import Reconcile
 from workflows.refund import RefundCharge
@@ -42,21 +39,5 @@ async def record_all(address: str) -> dict[str, WorkflowHistory]:
     return recorded
 
 
-async def main() -> None:
-    """Write every recording."""
-    FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory:
-        server = TemporalServer(
-            Path(directory), headless=True, durable=False, dynamic_config=FAST_CONTINUE_AS_NEW
-        )
-        await server.start()
-        try:
-            for name, history in (await record_all(server.address)).items():
-                text = json.dumps(json.loads(history.to_json()), indent=1, sort_keys=True)
-                (FOLDER / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
-        finally:
-            await server.stop()
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(write_recordings(FOLDER, record_all))

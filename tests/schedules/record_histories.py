@@ -5,8 +5,6 @@ whose history no longer replays would be stuck.
 """
 
 import asyncio
-import json
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +13,8 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 
-from deploy.temporal_server import TemporalServer
-from tests.conftest import FAST_CONTINUE_AS_NEW
 from tests.schedules.waiting_run import WaitingRun
+from tests.workflows.recording import write_recordings
 from tests.workflows.stage import IDENTITY, sandbox
 from workflows import launch_contracts
 from workflows.contracts import RunRequest, Timing
@@ -92,20 +89,5 @@ async def record_all(address: str) -> dict[str, WorkflowHistory]:
     return recorded
 
 
-async def main() -> None:
-    """Write every recording."""
-    with tempfile.TemporaryDirectory() as directory:
-        server = TemporalServer(
-            Path(directory), headless=True, durable=False, dynamic_config=FAST_CONTINUE_AS_NEW
-        )
-        await server.start()
-        try:
-            for name, history in (await record_all(server.address)).items():
-                text = json.dumps(json.loads(history.to_json()), indent=1, sort_keys=True)
-                (FOLDER / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
-        finally:
-            await server.stop()
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(write_recordings(FOLDER, record_all))

@@ -1,11 +1,6 @@
 """The codec server's process: listens until it is told to stop, and answers what has been read."""
 
-import asyncio
-import json
 import logging
-import os
-import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +9,7 @@ from worker.codec_server.settings import CodecSettings
 from worker.listening import listening
 from worker.payload_codec import EncryptingCodec
 from worker.payload_keys import FILE_VARIABLE, KEYS_VARIABLE, load_payload_keys
+from worker.serving import log_lines_to_stderr, stop_on_signal, tell_ready
 from workflows.domain.errors import RefusedToStart
 
 _LOG = logging.getLogger("chargeonce.codec")
@@ -25,13 +21,9 @@ async def run_codec_server(settings: CodecSettings) -> None:
     Raises:
         RefusedToStart: No key, no token though others reach it, or the port is taken.
     """
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signal()
     async with open_codec_server(settings) as url:
-        if settings.ready_file is not None:
-            settings.ready_file.write_text(json.dumps({"pid": os.getpid(), "url": url}))
-        _LOG.info(json.dumps({"event": "codec_server_ready", "url": url}))
+        tell_ready(_LOG, "codec_server_ready", url, settings.ready_file)
         await stop.wait()
 
 
@@ -51,8 +43,4 @@ async def open_codec_server(settings: CodecSettings) -> AsyncIterator[str]:
 
 def log_to_stderr() -> None:
     """Write the server's log, JSON lines, to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    _LOG.addHandler(handler)
-    _LOG.setLevel(logging.INFO)
-    _LOG.propagate = False
+    log_lines_to_stderr(_LOG)

@@ -1,11 +1,8 @@
 """The proxy's process: opens its parts in order, serves until it is told to stop, and drains."""
 
 import asyncio
-import json
 import logging
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,6 +17,7 @@ from worker.proxy.refresh import Refresh
 from worker.proxy.settings import ProxySettings
 from worker.proxy.sweep import sweep_forever
 from worker.proxy.upstream import NoAnswer, NotReached, Upstream, open_upstream
+from worker.serving import log_lines_to_stderr, stop_on_signal, tell_ready
 from workflows.domain.errors import RefusedToStart
 from workflows.domain.vault_keys import Mode
 
@@ -35,14 +33,10 @@ async def run_proxy(settings: ProxySettings) -> None:
     Raises:
         RefusedToStart: No database, no real key, a live key without `live`, or the port is taken.
     """
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signal()
     async with open_proxy(settings) as (url, refresh):
-        loop.add_signal_handler(signal.SIGHUP, refresh)
-        if settings.ready_file is not None:
-            settings.ready_file.write_text(json.dumps({"pid": os.getpid(), "url": url}))
-        _LOG.info(json.dumps({"event": "proxy_ready", "url": url}))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, refresh)
+        tell_ready(_LOG, "proxy_ready", url, settings.ready_file)
         await stop.wait()
 
 
@@ -130,8 +124,4 @@ async def _ask_whose(upstream: Upstream, secret: str) -> str:
 
 def log_to_stderr() -> None:
     """Write the proxy's log, JSON lines, to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    _LOG.addHandler(handler)
-    _LOG.setLevel(logging.INFO)
-    _LOG.propagate = False
+    log_lines_to_stderr(_LOG)

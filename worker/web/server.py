@@ -1,17 +1,13 @@
 """The receiver's process: opens its parts in order, serves until it is told to stop, and drains."""
 
-import asyncio
-import json
 import logging
-import os
-import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from activities.ledger.database import open_pool
 from activities.ledger.inbox import InboxLedger
 from worker.listening import listening
+from worker.serving import log_lines_to_stderr, stop_on_signal, tell_ready
 from worker.web.app import Receiver, answer_failure, build_app
 from worker.web.settings import WebSettings
 
@@ -24,13 +20,9 @@ async def run_web(settings: WebSettings) -> None:
     Raises:
         RefusedToStart: No database, or the port is taken.
     """
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signal()
     async with open_web(settings) as url:
-        if settings.ready_file is not None:
-            settings.ready_file.write_text(json.dumps({"pid": os.getpid(), "url": url}))
-        _LOG.info(json.dumps({"event": "web_ready", "url": url}))
+        tell_ready(_LOG, "web_ready", url, settings.ready_file)
         await stop.wait()
 
 
@@ -49,9 +41,5 @@ async def open_web(settings: WebSettings) -> AsyncIterator[str]:
 
 def log_to_stderr() -> None:
     """Write the receiver's log, JSON lines, to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    _LOG.addHandler(handler)
-    _LOG.setLevel(logging.INFO)
-    _LOG.propagate = False
+    log_lines_to_stderr(_LOG)
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # a lost database is told here, in one line
